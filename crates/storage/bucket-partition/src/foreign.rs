@@ -11,12 +11,19 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{ChunkAddress, ChunkPlace, DiskCache, ForeignChunks, KeyRing, MasterKey, StoreError};
+use store::{
+    Bucket as _, BucketError, ChunkAddress, ChunkPlace, DiskCache, ForeignChunks, KeyRing, MasterKey,
+    NewObject, StoreError,
+};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 /// How long the bucket is left alone after it has failed.
 const REST: Duration = Duration::from_secs(5);
+
+/// How long the creation of an object may take, and one request for it.
+const CREATION: ObjectsConfig =
+    ObjectsConfig { patience: Duration::from_secs(20), request_limit: Duration::from_secs(15) };
 
 /// Number of chunks that are read ahead at a time, for all callers.
 const AHEAD_MAX: usize = 16;
@@ -24,7 +31,8 @@ const AHEAD_MAX: usize = 16;
 /// Returns the partition's key, if it has one, or why it cannot be read.
 pub type LoadKey = Box<dyn Fn() -> Result<Option<MasterKey>, String> + Send + Sync>;
 
-/// Reads chunks of a partition in a bucket that another process has open, and names to this one.
+/// Reads chunks of a partition in a bucket that another process has open, and names to this one; creates objects for which that
+/// process has reserved the ids.
 ///
 /// [`read`](Self::read) opens what it needs. This process may open the partition itself later: call
 /// [`suspend`](Self::suspend) before, which leaves the folder of the local copies to it, and [`resume`](Self::resume) when it is
@@ -33,6 +41,8 @@ pub struct Foreign {
     runtime: Arc<Runtime>,
     home: Home,
     chunks: Arc<Objects>,
+    /// The same objects, for those that are created.
+    created: Objects,
     options: BucketConfig,
     cache_bytes: u64,
     key: LoadKey,
@@ -91,15 +101,16 @@ impl Foreign {
         (key, cache_bytes): (LoadKey, u64),
     ) -> Foreign {
         let limits = ObjectsConfig { patience: options.patience, request_limit: options.request_limit };
-        let objects = |folder: &str, place: String| {
+        let objects = |folder: &str, place: String, limits| {
             let prefix = format!("{prefix}/{folder}");
             Objects::new(Arc::clone(runtime), Arc::clone(bucket), &prefix, limits).called(place)
         };
-        let home = Home { objects: objects("", place.to_owned()), place: PathBuf::from(place) };
-        let chunks = Arc::new(objects(CHUNKS, format!("{place}/{CHUNKS}")));
+        let home = Home { objects: objects("", place.to_owned(), limits), place: PathBuf::from(place) };
+        let of_chunks = |limits| objects(CHUNKS, format!("{place}/{CHUNKS}"), limits);
+        let (chunks, created) = (Arc::new(of_chunks(limits)), of_chunks(CREATION));
         let (opening, state, ahead) = Default::default();
         let (runtime, options) = (Arc::clone(runtime), options.clone());
-        Foreign { runtime, home, chunks, options, cache_bytes, key, opening, state, ahead }
+        Foreign { runtime, home, chunks, created, options, cache_bytes, key, opening, state, ahead }
     }
 
     /// Returns a chunk of the partition with this identity, decoded and verified.
@@ -136,6 +147,34 @@ impl Foreign {
                 drop(one);
             });
         }
+    }
+
+    /// Begins to create an object of the partition with this identity, and returns at once. Call [`finish`](Self::finish) then.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn begin(&self, identity: [u8; 16], object: &NewObject) -> Result<(), StoreError> {
+        self.chunks_of(Uuid::from_bytes(identity), ChunkAddress::default())?;
+        self.created.begin(&object.name, &object.contents);
+        Ok(())
+    }
+
+    /// Waits until an object that was begun exists, for 20 s at most.
+    ///
+    /// # Errors
+    /// `Unavailable` if it may not exist. No more requests are made for it, and the bucket is left alone for a while.
+    pub fn finish(&self, object: &NewObject) -> Result<(), StoreError> {
+        let finished = self.created.finish(std::slice::from_ref(&object.name));
+        finished.map_err(|error: BucketError| {
+            self.created.cancel(&object.name);
+            self.state.lock().rest();
+            self.unavailable(&error.to_string())
+        })
+    }
+
+    /// Ends the creation of an object that was begun. It may exist, or appear later.
+    pub fn cancel(&self, object: &NewObject) {
+        self.created.cancel(&object.name);
     }
 
     /// Whether [`read`](Self::read) returns the chunk without waiting.

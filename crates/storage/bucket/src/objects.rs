@@ -132,6 +132,11 @@ impl Objects {
         }
     }
 
+    /// Ends the creation of an object that [`finish`](Bucket::finish) has not reported. The object may exist, or appear later.
+    pub fn cancel(&self, name: &str) {
+        self.begun.lock().remove(name);
+    }
+
     pub(crate) fn name(&self, name: &str) -> Name {
         self.prefix.clone().join(name)
     }

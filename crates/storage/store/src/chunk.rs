@@ -1,7 +1,7 @@
 //! The interface for file data: immutable, checksummed, compressed chunks.
 
 use crate::digest::{Digest, digest};
-use crate::{CacheStatistics, EncodedChunk, Import, Loan, MetaStore, SegmentAudit, StoreError};
+use crate::{CacheStatistics, EncodedChunk, Import, Loan, MetaStore, ObjectTerms, SegmentAudit, StoreError};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -104,6 +104,14 @@ pub struct ChunkOwner(pub [u8; 24]);
 impl ChunkOwner {
     /// The owner of a filler between two chunks. No record has this key or ever will.
     pub const NOBODY: ChunkOwner = ChunkOwner([0xff; 24]);
+
+    /// Returns the owner of another chunk of the same file, given that of its first one: keys of a file's chunks end with the number
+    /// of the chunk.
+    #[must_use]
+    pub fn at(mut self, number: u64) -> ChunkOwner {
+        self.0[16..].copy_from_slice(&number.to_be_bytes());
+        self
+    }
 
     /// Whether the owner is known.
     pub fn is_known(self) -> bool {
@@ -295,12 +303,38 @@ pub trait ChunkStore: Send + Sync {
         Err(StoreError::Meta("this partition is not in a bucket".into()))
     }
 
+    /// Returns how another process may create objects of this partition in the bucket; `None` if it may not: there is no bucket,
+    /// or the chunks are encrypted.
+    fn object_terms(&self) -> Option<ObjectTerms> {
+        None
+    }
+
+    /// Reserves ids of objects that another process may create ([`NewObject`](crate::NewObject)) for a store that begins within a
+    /// minute; none if that is impossible, or too many are reserved. Once such an object exists, its chunks can be taken
+    /// ([`ChunkStore::take_chunk`]) with an [`Import::default`].
+    ///
+    /// # Errors
+    /// `ReadOnly`; errors of the metadata.
+    fn reserve_objects(&self, _count: usize) -> Result<Vec<u64>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Keeps reserved ids for a store until they are [given up](ChunkStore::give_up_objects). Returns false, and does nothing, if
+    /// one of them is not reserved, or is claimed.
+    fn claim_objects(&self, ids: &[u64]) -> bool {
+        ids.is_empty()
+    }
+
+    /// Gives claimed ids up, except those of which a chunk was taken. Only the objects of those in `begun` may exist; they are
+    /// removed.
+    fn give_up_objects(&self, _ids: &[u64], _begun: &[u64]) {}
+
     /// Returns what another process has to know of a chunk; see [`ChunkStore::lend`] and [`ChunkStore::shared_in`].
     fn chunk_place(&self, address: ChunkAddress) -> ChunkPlace {
         ChunkPlace { address, origin: address.segment }
     }
 
-    /// Takes over a chunk by its place in the other partition, without reading it; returns its address here. The chunk is
+    /// Takes over a chunk by its place in the other partition, or in a reserved object, without reading it; returns its address here. The chunk is
     /// durable then, and its contents are checked only when it is read. Each can be taken once. [`ChunkStore::release`] it
     /// like one that was appended.
     ///

@@ -54,8 +54,8 @@ pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapsho
 pub use partition::{Partition, PartitionConfig, PartitionParts, PartitionStatistics};
 pub use segment::{
     Bucket, BucketError, ChunkNames, ChunkOf, ChunkStatistics, DiskCache, DiskCacheConfig,
-    DiskCacheStatistics, EncodedChunk, ForeignChunks, Import, Loan, ObjectChunks, ObjectConfig, ObjectPart,
-    RawChunk, Recount, Reserve, SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore,
-    UNLIMITED_BYTES, VisitObject,
+    DiskCacheStatistics, EncodedChunk, ForeignChunks, Import, Loan, NewObject, ObjectBuilder, ObjectChunks,
+    ObjectConfig, ObjectPart, ObjectTerms, RawChunk, Recount, Reserve, SegmentAccount, SegmentAudit,
+    SegmentConfig, SegmentFacts, SegmentStore, UNLIMITED_BYTES, VisitObject,
 };
 pub use tenure::Tenure;

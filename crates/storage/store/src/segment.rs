@@ -37,7 +37,8 @@ pub use config::{Reserve, SegmentConfig};
 pub use encoded::{EncodedChunk, RawChunk};
 pub use objects::{
     Bucket, BucketError, DiskCache, DiskCacheConfig, DiskCacheStatistics, ForeignChunks, Import, Loan,
-    ObjectChunks, ObjectConfig, ObjectPart, UNLIMITED_BYTES, VisitObject,
+    NewObject, ObjectBuilder, ObjectChunks, ObjectConfig, ObjectPart, ObjectTerms, UNLIMITED_BYTES,
+    VisitObject,
 };
 pub(crate) use record::crc32c;
 pub use recount::{ChunkNames, ChunkOf, Recount};

@@ -33,6 +33,7 @@ mod restore;
 mod totals;
 mod upkeep;
 
+pub use crate::change::file_data::ClaimedObjects;
 pub use crate::clone::schedule::SnapshotDue;
 pub use crate::clone::snapshots::{NewSnapshot, Snapshot};
 pub use crate::core::cache::{CacheReport, Purged};
@@ -52,6 +53,7 @@ pub use crate::interface::options::{Durability, VolumeOptions};
 pub use crate::interface::partition::{PartitionHandle, Space};
 pub use crate::interface::requests::{
     Actor, CloneVolume, Created, Found, NewVolume, Removed, Renamed, RepeatableCall, SetStatus, StoreRequest,
+    StoreTerms,
 };
 pub use crate::interface::source::DataSource;
 pub use crate::read::bulk_status::Governed;
@@ -64,7 +66,7 @@ pub use crate::restore::split::Split;
 pub use crate::upkeep::compactor::{CompactionPolicy, CompactionStatistics, CompactionStep};
 pub use crate::upkeep::quarantine::Quarantined;
 pub use crate::upkeep::scrubber::{ScrubPolicy, ScrubStatistics, ScrubStep};
-pub use store::{CacheStatistics, ChunkAddress, ChunkPlace, Import, Loan};
+pub use store::{CacheStatistics, ChunkAddress, ChunkPlace, Import, Loan, ObjectTerms};
 pub use volume_records::policy::{Kept, Period, Policy};
 pub use volume_records::totals::Totals;
 pub use volume_records::{

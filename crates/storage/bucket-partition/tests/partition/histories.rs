@@ -1,11 +1,12 @@
 //! Seeded histories of volumes on a partition in a bucket that refuses, delays, loses, repeats and never answers requests:
-//! changes, clones, upkeep of all kinds, crashes, orderly restarts, outages, and processes that go on after another has
+//! changes, also by stores whose data another process writes to the bucket, clones, upkeep of all kinds, crashes, orderly restarts, outages, and processes that go on after another has
 //! taken the partition over. After an open, the contents are those of an earlier state, with everything that was promised.
 //! At the end, with all volumes deleted, the bucket has no object of file data.
 //!
 //! Each process has a runtime and a clock of its own that runs only while it is called. `CELLAR_BUCKET_COUNT=n` sets the
 //! number of histories.
 
+use crate::fronts::Front;
 use crate::support::{PLACE, PREFIX, Raw, config, runtime};
 use crate::writers::{Files, Writer, clone, contents, options, partition_id, volume, volume_id};
 use async_trait::async_trait;
@@ -173,6 +174,12 @@ struct Seen {
     removed_objects: u64,
     orphans: u64,
     failed_opens: u64,
+    /// Chunks that another process has stored.
+    foreign_chunks: u64,
+    /// Objects that it did not create, as far as it knows.
+    foreign_failures: u64,
+    /// Objects that it created for nothing.
+    forgotten: u64,
 }
 
 impl Seen {
@@ -190,6 +197,9 @@ impl Seen {
         self.removed_objects += other.removed_objects;
         self.orphans += other.orphans;
         self.failed_opens += other.failed_opens;
+        self.foreign_chunks += other.foreign_chunks;
+        self.foreign_failures += other.foreign_failures;
+        self.forgotten += other.forgotten;
     }
 }
 
@@ -235,6 +245,8 @@ struct History {
     certain: usize,
     clones_made: u32,
     node: Option<Node>,
+    /// A process that writes to the partition of the one that has it.
+    front: Front,
     /// A process that another has taken over from, and the state that it left.
     zombie: Option<(Node, State)>,
     seen: Seen,
@@ -269,8 +281,11 @@ impl History {
         let meta = MetaConfig { write_buffer_bytes: rng.random_range(4_000..100_000), ..MetaConfig::small() };
         let policies = [Durability::Always, Durability::Always, Durability::Close, Durability::Interval];
         let writers = (0..WRITERS).map(|number| Arc::new(Writer::new(number))).collect();
+        let front: Arc<dyn ObjectStore> =
+            Arc::new(Planted { bucket: bucket.clone(), plant, count: Arc::default() });
         let mut history = History {
             plant,
+            front: Front::new(&front),
             bucket,
             faults,
             config: PartitionConfig { meta, ..config() },
@@ -431,7 +446,10 @@ impl History {
         next.is_data = writer.stores_next();
         let result = volume(&self.node().volumes, writer.number).and_then(|volume| {
             let mut tried = writer.clone();
-            let result = tried.next(&volume);
+            let (front, rng) = (&mut self.front, &mut self.rng);
+            let result = tried.next_with(&volume, &mut |volume, fid, cut, offset, data| {
+                front.store((rng, volume), fid, cut, (offset, data))
+            });
             // What it will be if it happens.
             *writer = Writer::after(writer.number, writer.done + 1);
             result
@@ -539,7 +557,12 @@ impl History {
     fn wake_zombie(&mut self) {
         let Some((zombie, mut state)) = self.zombie.take() else { return };
         let writer = Arc::make_mut(&mut state.writers[self.rng.random_range(0..WRITERS) as usize]);
-        let changed = volume(&zombie.volumes, writer.number).and_then(|volume| writer.next(&volume));
+        let (front, rng) = (&mut self.front, &mut self.rng);
+        let changed = volume(&zombie.volumes, writer.number).and_then(|volume| {
+            writer.next_with(&volume, &mut |volume, fid, cut, offset, data| {
+                front.store((rng, volume), fid, cut, (offset, data))
+            })
+        });
         let durable = changed.and_then(|()| zombie.volumes.sync());
         _ = zombie.partition.maintain();
         _ = zombie.partition.sweep();
@@ -630,6 +653,9 @@ impl History {
         assert_eq!((raw.list("chunks"), node.partition.statistics().chunks.segments), (vec![], 0));
         drop(self.node.take());
         self.check();
+        let Front { chunks, failed, forgotten, .. } = self.front;
+        self.seen.foreign_chunks = chunks;
+        (self.seen.foreign_failures, self.seen.forgotten) = (failed, forgotten);
         (self.seen, self.bucket.met())
     }
 }
@@ -658,6 +684,7 @@ fn no_promised_change_is_lost_and_no_space_is_leaked() {
     if histories >= HISTORIES {
         let Seen { changes, unknown, lost, crashes, restarts, takeovers, fenced, outages, .. } = all;
         let Seen { unknown_done, moved_chunks, removed_objects, orphans, .. } = all;
+        let Seen { foreign_chunks, foreign_failures, forgotten, .. } = all;
         let seen = [
             changes,
             unknown,
@@ -671,6 +698,9 @@ fn no_promised_change_is_lost_and_no_space_is_leaked() {
             moved_chunks,
             removed_objects,
             orphans,
+            foreign_chunks,
+            foreign_failures,
+            forgotten,
         ];
         assert!(seen.iter().chain(&met.all()).all(|count| *count > 10), "{all:?} {met:?}");
     }

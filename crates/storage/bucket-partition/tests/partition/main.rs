@@ -4,6 +4,7 @@ mod checking;
 mod copies;
 mod crossing;
 mod foreign;
+mod fronts;
 mod histories;
 mod merging;
 mod opening;

@@ -55,6 +55,8 @@ pub(super) struct Account {
     pub(super) sealed: bool,
     /// For a copy of another partition's object, the id in its records.
     origin: Option<u64>,
+    /// Whether another process may create the segment. Without a row, the segment is an orphan after a restart.
+    is_reserved: bool,
     /// Whether the account differs from its row in the database.
     changed: bool,
     /// Whether the last collection found it entirely dead. Readers that took an address before the last
@@ -64,7 +66,9 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new(end: u64) -> Account {
-        Account { end, dead: 0, released: 0, sealed: false, origin: None, changed: true, doomed: false }
+        let (dead, released, sealed, origin) = (0, 0, false, None);
+        let (is_reserved, changed, doomed) = (false, true, false);
+        Account { end, dead, released, sealed, origin, is_reserved, changed, doomed }
     }
 
     /// The account of a segment of an earlier run whose row was damaged. `origin` is the id in its header, if that is sound.
@@ -185,6 +189,11 @@ impl Accounts {
         self.insert(id, Account { dead: end - HEADER_BYTES, ..Account::new(end) });
     }
 
+    /// Adds a segment that another process may create. It has no row before it is [complete](Self::complete).
+    pub(super) fn reserve(&mut self, id: u64) {
+        self.insert(id, Account { is_reserved: true, ..Account::new(HEADER_BYTES) });
+    }
+
     /// Records that the segment is reserved up to `end`; the last `filler_bytes` are a filler and therefore
     /// dead.
     pub(super) fn set_end(&mut self, id: u64, end: u64, filler_bytes: u32) {
@@ -198,14 +207,15 @@ impl Accounts {
         self.change(id, |account| account.sealed = true);
     }
 
-    /// Records that the segment is a copy, complete, with records that were written to another partition's segment.
-    pub(super) fn copied(&mut self, id: u64, end: u64, origin: u64) {
+    /// Records that the segment is complete. Everything in it is live. `origin` is the id in its records if these were written to
+    /// another partition's segment.
+    pub(super) fn complete(&mut self, id: u64, end: u64, origin: Option<u64>) {
         self.change(id, |account| {
-            *account = Account { sealed: true, origin: Some(origin), ..Account::new(end) };
+            *account = Account { sealed: true, origin, ..Account::new(end) };
         });
     }
 
-    /// Counts bytes of a copy as dead that nothing refers to or will.
+    /// Counts bytes of a segment as dead that nothing refers to or will.
     pub(super) fn abandon(&mut self, id: u64, bytes: u64) {
         self.change(id, |account| account.kill(bytes));
     }
@@ -294,7 +304,8 @@ impl Accounts {
         for id in std::mem::take(&mut self.obsolete) {
             batch.delete(Family::SEGMENTS, id.to_be_bytes());
         }
-        for (id, account) in self.segments.range_mut(..limit).filter(|(_, account)| account.changed) {
+        let to_write = |(_, account): &(&u64, &mut Account)| account.changed && !account.is_reserved;
+        for (id, account) in self.segments.range_mut(..limit).filter(to_write) {
             account.changed = false;
             batch.put(Family::SEGMENTS, id.to_be_bytes(), account.to_row());
         }
@@ -367,11 +378,16 @@ impl Accounts {
         self.segments.values().filter(|account| account.is_dead()).map(|account| account.end).sum()
     }
 
-    /// Records that the file of this segment has been removed.
-    pub(super) fn remove(&mut self, id: u64) {
+    /// Drops the account of a reserved segment that does not exist.
+    pub(super) fn forget(&mut self, id: u64) {
         if let Some(account) = self.segments.remove(&id) {
             self.sums.subtract(&account);
         }
+    }
+
+    /// Records that the file of this segment has been removed.
+    pub(super) fn remove(&mut self, id: u64) {
+        self.forget(id);
         self.removed.insert(id);
         self.obsolete.insert(id);
     }

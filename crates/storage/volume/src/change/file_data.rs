@@ -13,20 +13,20 @@ use crate::core::appenders::{Appending, Gathering};
 use crate::dedup::{Look, Offers};
 use crate::interface::source::{DataSource, Landing, receive_pieces};
 use crate::read::reader::{push_zeros, read_extent};
-use crate::{Acknowledge, Actor, FileKind, Pending, StoreRequest, VnodeStatus, Volume, VolumeError};
+use crate::{
+    Acknowledge, Actor, FileKind, Pending, StoreRequest, StoreTerms, VnodeStatus, Volume, VolumeError,
+};
 use base::Fid;
 use base::limits::PATH_BYTES_MAX;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::slice;
-use store::{ChunkAddress, ChunkOwner, Codec, RawChunk, StoreError};
+use std::sync::Arc;
+use store::{ChunkAddress, ChunkOwner, ChunkPlace, Codec, Import, RawChunk, StoreError};
 use volume_records::codec::{Extent, Vnode};
 use volume_records::keys::{self, FileKey};
 use volume_records::quota;
 use volume_records::rows::RowKey;
-
-/// Number of bytes that are skipped at once.
-const SKIPPED_AT_ONCE: usize = 64 * 1024;
 
 /// New bytes for part of a chunk.
 struct Part {
@@ -45,6 +45,8 @@ struct Staged<'v> {
     /// Whole chunks to append together.
     gathering: Gathering<Gathered>,
     coming: VecDeque<Coming>,
+    /// Objects that another process has created.
+    reserved: Option<Import>,
 }
 
 /// Information on a chunk that is not yet in the store.
@@ -70,6 +72,7 @@ impl<'v> Staged<'v> {
             offers: Offers::default(),
             gathering: Gathering::default(),
             coming: VecDeque::new(),
+            reserved: None,
         }
     }
 
@@ -138,6 +141,14 @@ impl<'v> Staged<'v> {
             Err(error) => return self.appended(vec![chunk], Err(error)),
         }
         if self.gathering.is_enough() { self.append_gathered() } else { Ok(()) }
+    }
+
+    /// Takes a whole chunk over that another process has stored.
+    fn take(&mut self, index: u64, length: u32, chunk: ChunkPlace) -> Result<(), VolumeError> {
+        let reserved = self.reserved.get_or_insert_default();
+        let address = self.volume.home.handle.chunks.take_chunk(reserved, chunk)?;
+        self.extents.insert(index, Extent::Chunk { address, length });
+        Ok(())
     }
 
     /// Encodes and appends a chunk in the background while the next ones arrive.
@@ -212,7 +223,24 @@ impl Drop for Staged<'_> {
         }
         let release = |address: ChunkAddress| self.volume.home.handle.chunks.release(address);
         self.extents.values().filter_map(Extent::address).for_each(release);
+        if let Some(reserved) = self.reserved.take() {
+            self.volume.home.handle.chunks.end_import(reserved);
+        }
         self.offers.clear(&*self.volume.home.handle.chunks);
+    }
+}
+
+/// Objects that another process may create for a store. Dropping this gives up those of which nothing was taken.
+pub struct ClaimedObjects {
+    volume: Arc<Volume>,
+    ids: Vec<u64>,
+    /// Those that the process has begun to create.
+    pub begun: Vec<u64>,
+}
+
+impl Drop for ClaimedObjects {
+    fn drop(&mut self) {
+        self.volume.home.handle.chunks.give_up_objects(&self.ids, &self.begun);
     }
 }
 
@@ -258,11 +286,10 @@ impl Volume {
         source: &mut dyn DataSource,
     ) -> Result<Pending<VnodeStatus>, VolumeError> {
         if let Some(earlier) = self.earlier(actor)? {
-            skip(request.length, source)?;
+            source.skip(request.length).map_err(VolumeError::Transfer)?;
             return Ok(earlier);
         }
-        let end = request.offset.checked_add(request.length).filter(|&end| i64::try_from(end).is_ok());
-        end.ok_or(VolumeError::FileTooLarge)?;
+        request.check_range()?;
         let vnode = self.storable(fid, request)?;
         let (mut whole, parts) = self.receive(&vnode, request, source)?;
         loop {
@@ -275,6 +302,34 @@ impl Volume {
                 return Ok(stored);
             }
         }
+    }
+
+    /// Returns how another process may store whole chunks of a file for this store; `None` if all data has to be received.
+    ///
+    /// # Errors
+    /// Those of [`Volume::store`] that are known before the data.
+    pub fn store_terms(&self, fid: Fid, request: &StoreRequest) -> Result<Option<StoreTerms>, VolumeError> {
+        request.check_range()?;
+        let vnode = self.storable(fid, request)?;
+        let terms = self.home.handle.chunks.object_terms().filter(|_| !self.deduplicates());
+        let owner = self.file_key(&vnode).owner(0);
+        let (chunk_shift, codec) = (vnode.chunk_shift, self.compression());
+        Ok(terms.map(|objects| StoreTerms { objects, chunk_shift, codec, owner }))
+    }
+
+    /// Returns ids of objects that another process may create; see [`store::ChunkStore::reserve_objects`].
+    ///
+    /// # Errors
+    /// `Store`.
+    pub fn reserve_objects(&self, count: usize) -> Result<Vec<u64>, VolumeError> {
+        Ok(self.home.handle.chunks.reserve_objects(count)?)
+    }
+
+    /// Keeps ids for a store, until the result is dropped; `None` if one of them is not reserved.
+    pub fn claim_objects(self: &Arc<Self>, ids: &[u64]) -> Option<ClaimedObjects> {
+        let is_claimed = self.home.handle.chunks.claim_objects(ids);
+        let claimed = || ClaimedObjects { volume: Arc::clone(self), ids: ids.to_vec(), begun: Vec::new() };
+        is_claimed.then(claimed)
     }
 
     /// Returns the file if it currently permits the store.
@@ -321,6 +376,8 @@ impl Volume {
                 let length = length as usize;
                 let pieces = receive_pieces(length, source)?;
                 parts.insert(index, Part { begin: begin as usize, pieces, length });
+            } else if let Some(chunk) = source.stored(length as usize).map_err(VolumeError::Transfer)? {
+                whole.take(index, length as u32, chunk)?;
             } else {
                 let contents = landing.next((end - at) / chunk_bytes, source)?;
                 whole.put_soon(index, contents, at + length == end)?;
@@ -456,15 +513,6 @@ impl Volume {
         }
         Ok(found)
     }
-}
-
-/// Reads data that is not stored.
-fn skip(mut left: u64, source: &mut dyn DataSource) -> Result<(), VolumeError> {
-    while left > 0 {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(SKIPPED_AT_ONCE);
-        left -= receive_pieces(most, source)?.iter().map(|piece| piece.len() as u64).sum::<u64>();
-    }
-    Ok(())
 }
 
 /// Returns whether compression is slow enough to use another thread. For lz4 the handover costs as much as it

@@ -1,8 +1,9 @@
 //! Parameters and results of operations on volumes and vnodes.
 
-use crate::VnodeStatus;
+use crate::{VnodeStatus, VolumeError};
 use base::{CallId, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
 use std::net::IpAddr;
+use store::{ChunkOwner, Codec, ObjectTerms};
 
 /// The user who makes a change, and the time. Every changing operation takes one.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +56,37 @@ pub struct StoreRequest {
     pub file_length: u64,
     /// Status changes that take effect with the data.
     pub set: SetStatus,
+}
+
+impl StoreRequest {
+    /// Checks that the range is one that a file can have.
+    pub(crate) fn check_range(&self) -> Result<(), VolumeError> {
+        let end = self.offset.checked_add(self.length).filter(|&end| i64::try_from(end).is_ok());
+        end.map(drop).ok_or(VolumeError::FileTooLarge)
+    }
+}
+
+/// How another process may store whole chunks of a file itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreTerms {
+    /// How objects are created.
+    pub objects: ObjectTerms,
+    /// Base-2 logarithm of the size of a chunk in bytes.
+    pub chunk_shift: u8,
+    /// Encoding of the chunks.
+    pub codec: Codec,
+    /// Owner of the file's first chunk; see [`ChunkOwner::at`].
+    pub owner: ChunkOwner,
+}
+
+impl StoreTerms {
+    /// Returns the number of objects that suffice for this many bytes of data.
+    pub fn objects_for(&self, bytes: u64) -> u64 {
+        // One chunk less than fits in without the headers.
+        let in_object =
+            (u64::from(self.objects.object_bytes_max) >> self.chunk_shift).saturating_sub(1).max(1);
+        (bytes >> self.chunk_shift).div_ceil(in_object)
+    }
 }
 
 /// Result of creating or linking.
@@ -141,4 +173,25 @@ pub struct NewVolume {
     pub destroy_me: u8,
     /// Creation, update and copy date.
     pub now: UnixTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enough_objects_are_offered() {
+        for (object_bytes_max, bytes, objects) in [
+            (8 << 20, 31 << 18, 1),
+            (8 << 20, 32 << 18, 2),
+            (1 << 20, 3_000_000, 4),
+            (1, 1 << 20, 4),
+            (8 << 20, 5, 0),
+        ] {
+            let objects_of = ObjectTerms { partition: [0; 16], object_bytes_max };
+            let (codec, owner) = (Codec::Raw, ChunkOwner::default());
+            let terms = StoreTerms { objects: objects_of, chunk_shift: 18, codec, owner };
+            assert_eq!(terms.objects_for(bytes), objects, "{object_bytes_max} {bytes}");
+        }
+    }
 }

@@ -6,6 +6,9 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use store::{ChunkPlace, RawChunk};
 
+/// Number of bytes that are skipped at once.
+const SKIPPED_AT_ONCE: usize = 64 * 1024;
+
 /// Sequential data. A closure implements this through [`DataSource::next`].
 pub trait DataSource {
     /// Returns between 1 and `bytes_max` bytes; none at the end of the data.
@@ -14,13 +17,26 @@ pub trait DataSource {
     /// The reason why no more data will arrive.
     fn next(&mut self, bytes_max: usize) -> Result<Bytes, AbortCode>;
 
-    /// If the next `length` bytes, a whole chunk, are in the partition that chunks are taken over from, skips them and returns
-    /// the chunk's place there. They are given as bytes otherwise.
+    /// If the next `length` bytes, a whole chunk, are in the partition that chunks are taken over from, or in an object that another
+    /// process has created for this one, skips them and returns the chunk's place there. They are given as bytes otherwise.
     ///
     /// # Errors
     /// The reason why no more data will arrive.
     fn stored(&mut self, _length: usize) -> Result<Option<ChunkPlace>, AbortCode> {
         Ok(None)
+    }
+
+    /// Reads the next `left` bytes, all that there are, without using them. A source whose rest need not be read may leave it.
+    ///
+    /// # Errors
+    /// The reason why no more data will arrive; RXGEN_SS_UNMARSHAL if it has ended early.
+    fn skip(&mut self, mut left: u64) -> Result<(), AbortCode> {
+        while left > 0 {
+            let piece = self.next(usize::try_from(left).unwrap_or(usize::MAX).min(SKIPPED_AT_ONCE))?;
+            let bytes = Some(piece.len() as u64).filter(|bytes| (1..=left).contains(bytes));
+            left -= bytes.ok_or(AbortCode::RXGEN_SS_UNMARSHAL)?;
+        }
+        Ok(())
     }
 
     /// Fills the first buffer of `rooms` and returns it; if it is not full, the data has ended. The source

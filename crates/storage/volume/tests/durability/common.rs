@@ -17,7 +17,8 @@ use volume::{
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 const FILES: u32 = 6;
-const NOTHING: SetStatus = SetStatus { mode: None, owner: None, group: None, client_modified: None };
+pub(crate) const NOTHING: SetStatus =
+    SetStatus { mode: None, owner: None, group: None, client_modified: None };
 
 /// Returns options with small chunks, so that there are many.
 pub(crate) fn options() -> VolumeOptions {
@@ -114,7 +115,11 @@ fn find(volume: &Volume, name: &str) -> Result<Fid, VolumeError> {
     Ok(Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique })
 }
 
-fn really_do(step: &Step, volume: &Volume) -> Result<(), VolumeError> {
+/// Calls StoreData for a file of this volume: cuts it, and writes data at an offset.
+pub(crate) type Store<'s> =
+    &'s mut dyn FnMut(&Arc<Volume>, Fid, u64, usize, &[u8]) -> Result<(), VolumeError>;
+
+fn really_do(step: &Step, volume: &Arc<Volume>, store: Store<'_>) -> Result<(), VolumeError> {
     let (actor, root) = (actor(), volume.root());
     match step {
         Step::Create(name) => volume.create_file(&actor, root, name.as_bytes(), &NOTHING).map(|_| ()),
@@ -204,8 +209,13 @@ impl Writer {
     }
 
     /// Performs the next step.
-    pub(crate) fn next(&mut self, volume: &Volume) -> Result<(), VolumeError> {
-        really_do(&step(self.number, self.done, &self.files), volume)?;
+    pub(crate) fn next(&mut self, volume: &Arc<Volume>) -> Result<(), VolumeError> {
+        self.next_with(volume, &mut |volume, fid, cut, offset, data| store(volume, fid, cut, offset, data))
+    }
+
+    /// Performs the next step, and stores file data in this way.
+    pub(crate) fn next_with(&mut self, volume: &Arc<Volume>, store: Store<'_>) -> Result<(), VolumeError> {
+        really_do(&step(self.number, self.done, &self.files), volume, store)?;
         self.imagine_next();
         Ok(())
     }

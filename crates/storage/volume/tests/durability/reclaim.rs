@@ -90,7 +90,7 @@ impl Run {
 }
 
 /// Writes until something fails.
-fn write(writer: &mut Writer, volume: &Volume, seen: &Seen) {
+fn write(writer: &mut Writer, volume: &Arc<Volume>, seen: &Seen) {
     for _ in 0..STEPS {
         if writer.next(volume).is_err() {
             seen.refused.fetch_add(1, Relaxed);

@@ -2,10 +2,13 @@
 //!
 //! The bucket copies the objects that contain them. A copy has a name and an account of this partition, so nothing of it
 //! depends on the other one from then on. Its records keep the id of the object that they were written to, its *origin*,
-//! which the account contains. Everything in a copy counts as live until the import ends; then what was not taken of it
-//! counts as dead.
+//! which the account contains.
+//!
+//! Chunks that another process has written to an object of this partition ([`reserve`](super::reserve)) are taken in the same way,
+//! without a copy.
+//!
+//! Everything in an object that is taken over counts as live until the import ends; then what was not taken of it counts as dead.
 
-use super::super::accounts::Accounts;
 use super::super::header::{self, HEADER_BYTES};
 use super::super::reading;
 use super::ObjectChunks;
@@ -47,27 +50,28 @@ impl Loan {
     }
 }
 
-/// Chunks that are being taken over from another partition. Return it to [`ChunkStore::end_import`](crate::ChunkStore::end_import).
+/// Chunks that are being taken over. Return it to [`ChunkStore::end_import`](crate::ChunkStore::end_import).
 #[derive(Debug, Default)]
 pub struct Import {
-    /// Full name, in the bucket, of what the names of the other partition's objects begin with.
-    folder: String,
-    /// Copies by the ids of the objects that they were made of.
-    copies: BTreeMap<u64, Copied>,
+    /// Full name, in the bucket, of what the names of the other partition's objects begin with; `None` for objects of this
+    /// partition that another process has created.
+    folder: Option<String>,
+    /// Objects of this partition by the ids by which the chunks are named.
+    objects: BTreeMap<u64, TakenOver>,
 }
 
-/// A copy of an object.
+/// An object of this partition that was not made of appended chunks.
 #[derive(Debug)]
-struct Copied {
-    id: u64,
-    end: u64,
+pub(super) struct TakenOver {
+    pub(super) id: u64,
+    pub(super) end: u64,
     /// The id in its records.
-    origin: u64,
+    pub(super) origin: u64,
     /// Offsets and lengths of the records that were taken, in ascending order.
-    taken: Vec<(u32, u32)>,
+    pub(super) taken: Vec<(u32, u32)>,
 }
 
-impl Copied {
+impl TakenOver {
     /// Takes the record at this place; each once.
     fn take(&mut self, ChunkPlace { address: chunk, origin }: ChunkPlace) -> Result<ChunkAddress, String> {
         if origin != self.origin {
@@ -129,26 +133,32 @@ impl ObjectChunks {
         if *version.uuid.as_bytes() != partition {
             return Err(refused(format!("it is the partition {}, which is another one", version.uuid)));
         }
-        Ok(Import { folder: format!("{prefix}/{folder}"), copies: BTreeMap::new() })
+        Ok(Import { folder: Some(format!("{prefix}/{folder}")), objects: BTreeMap::new() })
     }
 
     /// See [`ChunkStore::take_chunk`](crate::ChunkStore::take_chunk).
     pub(super) fn take(&self, import: &mut Import, chunk: ChunkPlace) -> Result<ChunkAddress, StoreError> {
         self.may_write()?;
-        let Import { folder, copies } = import;
-        let ChunkAddress { segment, offset, .. } = chunk.address;
-        let from = format!("{folder}/{}", object_name(segment));
-        let copied = match copies.entry(segment) {
-            Entry::Occupied(copied) => copied.into_mut(),
-            Entry::Vacant(none) => none.insert(self.copy_object(&from, chunk.origin)?),
+        let Import { folder, objects } = import;
+        let (ChunkAddress { segment, offset, .. }, folder) = (chunk.address, folder.as_deref());
+        let from = || match folder {
+            Some(folder) => format!("{folder}/{}", object_name(segment)),
+            None => self.place_of(&object_name(segment)),
         };
-        copied
+        let object = match objects.entry(segment) {
+            Entry::Occupied(object) => object.into_mut(),
+            Entry::Vacant(none) => none.insert(match folder {
+                Some(_) => self.copy_object(&from(), chunk.origin)?,
+                None => self.accept_object(segment)?,
+            }),
+        };
+        object
             .take(chunk)
-            .map_err(|what| StoreError::Damaged { place: format!("{from} at offset {offset}"), what })
+            .map_err(|what| StoreError::Damaged { place: format!("{} at offset {offset}", from()), what })
     }
 
     /// Copies an object with this id in its records, and commits the account of the copy.
-    fn copy_object(&self, from: &str, origin: u64) -> Result<Copied, StoreError> {
+    fn copy_object(&self, from: &str, origin: u64) -> Result<TakenOver, StoreError> {
         let id = self.unsaved.lock().take_id()?;
         // An object of this epoch without an account would be removed.
         self.accounts.lock().begin(id, HEADER_BYTES);
@@ -160,19 +170,28 @@ impl ObjectChunks {
         copied
     }
 
-    fn copy_as(&self, from: &str, id: u64, origin: u64) -> Result<Copied, StoreError> {
-        let name = object_name(id);
-        let failed = |error: BucketError| match error {
-            BucketError::Missing { .. } => missing(from),
-            other => self.unanswered(&other),
-        };
-        let end = self.bucket.copy(from, &name).map_err(failed)?;
-        let head = self.bucket.read(&name, 0..HEADER_BYTES).map_err(failed)?.bytes;
+    fn copy_as(&self, from: &str, id: u64, origin: u64) -> Result<TakenOver, StoreError> {
+        let copied =
+            self.bucket.copy(from, &object_name(id)).map_err(|error| self.not_taken(from, &error))?;
+        self.take_over((from, id), origin, Some(copied))
+    }
+
+    /// Commits the account of an object that was not made of appended chunks, and has `origin` in its records. `bytes` is its
+    /// length, if that is known.
+    pub(super) fn take_over(
+        &self,
+        (from, id): (&str, u64),
+        origin: u64,
+        bytes: Option<u64>,
+    ) -> Result<TakenOver, StoreError> {
+        let head = self.bucket.read(&object_name(id), 0..HEADER_BYTES);
+        let head = head.map_err(|error| self.not_taken(from, &error))?;
         let damaged = |what: &str| StoreError::Damaged { place: from.to_owned(), what: what.to_owned() };
         // Records are checked against the id, so data of another object is never read for that of this one.
-        if header::id_of(&head) != Some(origin) {
+        if header::id_of(&head.bytes) != Some(origin) {
             return Err(damaged("it does not begin as the object that is meant"));
         }
+        let end = bytes.unwrap_or(head.object_bytes);
         if !(HEADER_BYTES..=OBJECT_BYTES_MAX).contains(&end) {
             return Err(damaged("no object has this length"));
         }
@@ -182,11 +201,20 @@ impl ObjectChunks {
         let _one = self.writing.lock();
         let row = {
             let mut accounts = self.accounts.lock();
-            accounts.copied(id, end, origin);
+            accounts.complete(id, end, (origin != id).then_some(origin));
             accounts.row_of(id)
         };
         self.meta.commit(row)?;
-        Ok(Copied { id, end, origin, taken: Vec::new() })
+        Ok(TakenOver { id, end, origin, taken: Vec::new() })
+    }
+
+    fn not_taken(&self, from: &str, error: &BucketError) -> StoreError {
+        match error {
+            BucketError::Missing { .. } => {
+                StoreError::Damaged { place: from.to_owned(), what: "there is no such object".into() }
+            }
+            other => self.unanswered(other),
+        }
     }
 
     /// Returns the origin of a copy whose account was damaged and not made anew yet: an object begins with the id that is in
@@ -202,18 +230,11 @@ impl ObjectChunks {
     /// See [`ChunkStore::end_import`](crate::ChunkStore::end_import).
     pub(super) fn finish_import(&self, import: &Import) {
         let mut accounts = self.accounts.lock();
-        for copied in import.copies.values() {
-            end_copy(&mut accounts, copied);
+        for object in import.objects.values() {
+            let bytes = object.end - HEADER_BYTES;
+            accounts.abandon(object.id, bytes.saturating_sub(object.taken_bytes()));
         }
     }
-}
-
-fn end_copy(accounts: &mut Accounts, copied: &Copied) {
-    accounts.abandon(copied.id, (copied.end - HEADER_BYTES).saturating_sub(copied.taken_bytes()));
-}
-
-fn missing(from: &str) -> StoreError {
-    StoreError::Damaged { place: from.to_owned(), what: "there is no such object".into() }
 }
 
 #[cfg(test)]
@@ -226,7 +247,7 @@ mod tests {
 
     #[test]
     fn each_record_is_taken_once_and_within_its_object() {
-        let mut copied = Copied { id: 9, end: 1032, origin: 5, taken: Vec::new() };
+        let mut copied = TakenOver { id: 9, end: 1032, origin: 5, taken: Vec::new() };
         assert_eq!(
             copied.take(record(232, 100)),
             Ok(ChunkAddress { segment: 9, ..record(232, 100).address })

@@ -14,6 +14,7 @@ use super::disk_cache::{DiskCache, DiskCacheStatistics};
 use super::import::{Import, Loan, SharedAs};
 use super::loading;
 use super::name::{self, object_name};
+use super::reserve::{ObjectTerms, Reservations};
 use super::rounds::Rounds;
 use super::small;
 use super::unsaved::Unsaved;
@@ -86,9 +87,11 @@ pub struct ObjectChunks {
     pub(super) bucket: Arc<dyn Bucket>,
     pub(super) meta: Arc<dyn MetaStore>,
     pub(super) keys: Option<Arc<KeyRing>>,
-    config: ObjectConfig,
+    pub(super) config: ObjectConfig,
     /// The number of this open.
     pub(super) epoch: u64,
+    /// Ids of objects that other processes create. Taken before `unsaved` and `accounts`.
+    pub(super) reserved: Reservations,
     /// Chunks that are not in the bucket. Held to copy a chunk into it, and to begin a full object; taken before
     /// `accounts`.
     pub(super) unsaved: Mutex<Unsaved>,
@@ -145,6 +148,7 @@ impl ObjectChunks {
             keys,
             config,
             epoch,
+            reserved: Reservations::default(),
             unsaved: Mutex::new(Unsaved::of(epoch, config.object_bytes_max)),
             accounts: Mutex::new(accounts),
             adopts: AtomicBool::new(!damaged.is_empty()),
@@ -300,7 +304,7 @@ impl ObjectChunks {
         StoreError::Unavailable { place: self.bucket.place(), what: error.to_string() }
     }
 
-    fn place_of(&self, name: &str) -> String {
+    pub(super) fn place_of(&self, name: &str) -> String {
         format!("{}/{name}", self.bucket.place())
     }
 
@@ -672,6 +676,22 @@ impl ChunkStore for ObjectChunks {
         self.take(import, chunk)
     }
 
+    fn object_terms(&self) -> Option<ObjectTerms> {
+        self.terms()
+    }
+
+    fn reserve_objects(&self, count: usize) -> Result<Vec<u64>, StoreError> {
+        self.reserve(count)
+    }
+
+    fn claim_objects(&self, ids: &[u64]) -> bool {
+        self.claim(ids)
+    }
+
+    fn give_up_objects(&self, ids: &[u64], begun: &[u64]) {
+        self.give_up(ids, begun);
+    }
+
     fn end_import(&self, import: Import) {
         self.finish_import(&import);
     }
@@ -696,6 +716,7 @@ impl FileData for ObjectChunks {
             return Ok(0);
         }
         self.copy_to_disk_cache();
+        self.end_old_reservations();
         self.write_accounts()?;
         let dead = self.accounts.lock().collect();
         if dead.is_empty() || self.is_lent() {

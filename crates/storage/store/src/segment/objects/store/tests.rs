@@ -644,3 +644,5 @@ fn ids_of_all_chunks_differ() {
     }
     assert_eq!(seen.len(), 190);
 }
+
+mod reserved;
