@@ -463,6 +463,12 @@ figures! {
         read: counter Bytes,
         /// Fetches whose rest another node had to send, because this one could not read something in the bucket.
         reads_failed: counter Count,
+        /// Client stores into other nodes' partitions for which this node wrote data to the bucket.
+        writes: counter Count,
+        /// Data of these stores, before compression.
+        written: counter Bytes,
+        /// Stores whose rest was sent to another node, because this one could not create an object in the bucket.
+        writes_failed: counter Count,
         /// Replies of other nodes that this one passed on to clients.
         relayed: counter Bytes,
         /// Calls of other nodes' clients that were executed here.

@@ -814,7 +814,7 @@ fn demand_of_node(request: &[u8]) -> Demand {
         (cluster::FORWARD_TO, service, _) => {
             !matches!(service, Ok(vl::SERVICE_ID | pr::SERVICE_ID | ubik::SERVICE_ID))
         }
-        (cluster::FORWARD, _, _) => true,
+        (cluster::FORWARD | cluster::STORE, _, _) => true,
         _ => false,
     };
     if is_long { Demand { class: Size::Bulk, ..Demand::SMALL } } else { Demand::SMALL }
@@ -868,6 +868,17 @@ mod tests {
     impl Service for Refusing {
         fn serve(&self, _: &mut ServerCall) -> Result<(), AbortCode> {
             Err(AbortCode::UAENOENT)
+        }
+    }
+
+    /// A store waits for its client: it must not have the workers that are kept for the calls which it waits for itself.
+    #[test]
+    fn stores_for_other_nodes_are_long_calls() {
+        use afs_idl::cluster;
+        let is_long = |opcode: u32| demand_of_node(&xdr::to_vec(&opcode)).class == Size::Bulk;
+        assert!(is_long(cluster::FORWARD) && is_long(cluster::STORE));
+        for short in [cluster::FETCH, cluster::OFFER_STORE, cluster::CALL_CLIENT, cluster::LOCATE_VOLUME] {
+            assert!(!is_long(short), "{short}");
         }
     }
 

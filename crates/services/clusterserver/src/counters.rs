@@ -22,6 +22,12 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Fetches whose rest the owner had to send, because something in the bucket could not be read here.
     pub reads_failed: u64,
+    /// Client stores for which this node wrote data to the bucket.
+    pub writes: u64,
+    /// Bytes of that data, before compression.
+    pub written_bytes: u64,
+    /// Stores whose rest was sent to the owner, because an object was not created in the bucket.
+    pub writes_failed: u64,
     /// Bytes of replies of other nodes that this node has passed on to clients.
     pub relayed_bytes: u64,
     /// Calls of other nodes' clients that were executed here.
@@ -61,6 +67,9 @@ tally!(
     reads,
     read_bytes,
     reads_failed,
+    writes,
+    written_bytes,
+    writes_failed,
     relayed_bytes,
     executed,
     found,
@@ -82,6 +91,9 @@ impl std::ops::Add for Counters {
             reads: self.reads + other.reads,
             read_bytes: self.read_bytes + other.read_bytes,
             reads_failed: self.reads_failed + other.reads_failed,
+            writes: self.writes + other.writes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            writes_failed: self.writes_failed + other.writes_failed,
             relayed_bytes: self.relayed_bytes + other.relayed_bytes,
             executed: self.executed + other.executed,
             found: self.found + other.found,

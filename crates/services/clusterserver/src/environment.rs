@@ -1,13 +1,13 @@
 //! What the nodes' service needs from its process, as traits that the program implements.
 
-use afs_idl::{CallStream, ClientConnection, cluster};
+use afs_idl::{CallStream, ClientConnection, cluster, fs};
 use base::{AbortCode, CallContext, Caller, Monotonic, PartitionId, VolumeId};
 use bytes::Bytes;
 use cluster_proto::{CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, Repeat, Route};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{ChunkPlace, StoreError};
+use store::{ChunkPlace, NewObject, StoreError};
 
 /// A partition that this node owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,29 @@ pub trait Files: Send + Sync {
         call: &CallContext<'_>,
         request: &cluster::FetchRequest,
     ) -> Result<cluster::FetchReply, AbortCode>;
+
+    /// Answers another node how it may write the data of a store to the bucket; see `FileCall::offer_for_front` of `fileserver`.
+    ///
+    /// # Errors
+    /// The abort code of the call.
+    fn offer(
+        &self,
+        call: &CallContext<'_>,
+        request: &fs::StoreData64Request,
+    ) -> Result<cluster::OfferStoreReply, AbortCode>;
+
+    /// Executes a store for another node, which has written chunks of this size to these objects; see `FileCall::store_for_front`.
+    /// Returns when it is durable.
+    ///
+    /// # Errors
+    /// The abort code of the call.
+    fn store(
+        &self,
+        call: &CallContext<'_>,
+        request: fs::StoreData64Request,
+        objects: (Vec<u64>, u64),
+        stream: &mut dyn CallStream,
+    ) -> Result<fs::StoreData64Reply, AbortCode>;
 }
 
 /// The file data of partitions that other nodes own.
@@ -111,6 +134,27 @@ pub trait Data: Send + Sync {
     /// Announces chunks that will be read soon, in this order, so that they may be fetched meanwhile. Returns at once. It changes
     /// nothing but the time that [`read`](Self::read) takes.
     fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkPlace]);
+
+    /// Begins to create an object of the partition with this identity, and returns soon. Call [`finish`](Self::finish) or
+    /// [`cancel`](Self::cancel) then.
+    ///
+    /// # Errors
+    /// If that is impossible here. The owner gets the data then.
+    fn begin(
+        &self,
+        partition: &PartitionName,
+        identity: [u8; 16],
+        object: &NewObject,
+    ) -> Result<(), StoreError>;
+
+    /// Waits until an object that was begun exists, for a limited time.
+    ///
+    /// # Errors
+    /// If it may not exist. The owner gets the data then.
+    fn finish(&self, partition: &PartitionName, object: &NewObject) -> Result<(), StoreError>;
+
+    /// Ends the creation of an object that was begun. It may exist, or appear later.
+    fn cancel(&self, partition: &PartitionName, object: &NewObject);
 }
 
 /// The other services of this node that execute calls for clients of other nodes.

@@ -9,6 +9,7 @@ use crate::links::Links;
 use crate::outgoing::{Outgoing, Trouble};
 use crate::places::{Found, Owner, Places};
 use crate::scope::{self, Scope};
+use crate::stores::{Offer, Placing, Store};
 use crate::wire;
 use afs_idl::cluster::{self, refusal};
 use afs_idl::{CallStream, ClientConnection, MemoryStream, StreamSource, fs};
@@ -26,6 +27,9 @@ const SMALL_REQUEST_BYTES_MAX: usize = 4096;
 
 /// How long an owner may hold a call that is passed to all of them.
 const NO_WAIT: Duration = Duration::ZERO;
+
+/// Maximum number of stores whose data this node writes to the bucket at a time. Others are forwarded.
+const WRITERS_MAX: usize = 4;
 
 /// Interval at which other nodes are asked again whether they have a volume.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -71,6 +75,8 @@ pub struct Front {
     tally: Tally,
     /// Number of the next call.
     next: AtomicU64,
+    /// As many references as stores write to the bucket, and one.
+    writers: Arc<()>,
 }
 
 /// A call on its way.
@@ -127,7 +133,8 @@ impl Front {
         let links = Arc::new(Links::new(environment.nodes.clone()));
         let places = Places::new(environment.clone(), links.clone());
         let patient = Links::patient(environment.nodes.clone());
-        Front { environment, links, patient, places, tally: Tally::default(), next: AtomicU64::new(1) }
+        let (tally, next, writers) = (Tally::default(), AtomicU64::new(1), Arc::default());
+        Front { environment, links, patient, places, tally, next, writers }
     }
 
     /// Returns the counts of forwarded calls.
@@ -435,7 +442,79 @@ impl Front {
                 ended => return ended,
             }
         }
+        if let Some(store) = outgoing.store().cloned()
+            && let Some(ended) = self.store(passage, to, &*link, (store, outgoing))
+        {
+            return ended;
+        }
         outgoing.send(self.header(passage, to), &*link, &self.tally.relayed_bytes)
+    }
+
+    /// Passes a store on, with its data in the bucket as far as possible. Returns `None` if it is to be forwarded as it is.
+    fn store(
+        &self,
+        passage: &Passage<'_>,
+        to: &To<'_>,
+        link: &dyn ClientConnection,
+        (store, outgoing): (Store, &mut Outgoing<'_>),
+    ) -> Option<Result<(), Trouble>> {
+        let writer = Arc::clone(&self.writers);
+        if Arc::strong_count(&writer) > WRITERS_MAX + 1 {
+            return None;
+        }
+        let request = cluster::OfferStoreRequest {
+            front: wire::node(&self.environment.ownership.node()),
+            partition: to.partition.as_str().into(),
+            epoch: to.epoch.0,
+            wait_ms: to.wait_ms(),
+            caller: wire::caller(passage.call),
+            arguments: xdr::to_vec(&store.request),
+        };
+        let reply = match cluster::offer_store(link, &request) {
+            // The owner is of a version that does not know such calls.
+            Err(AbortCode::RXGEN_OPCODE) => return None,
+            reply => reply.map_err(Trouble::Owner),
+        };
+        let (objects, chunk_shift) =
+            reply.as_ref().map(|reply| (reply.objects.clone(), reply.chunk_shift)).unwrap_or_default();
+        let offer = match reply.and_then(Offer::parse) {
+            Ok(offer) => offer?,
+            Err(trouble) => return Some(Err(trouble)),
+        };
+        let cluster::OfferStoreRequest { front, partition, epoch, wait_ms, caller, arguments } = request;
+        let number = passage.number;
+        let request = cluster::StoreRequest {
+            front,
+            partition,
+            epoch,
+            number,
+            wait_ms,
+            caller,
+            arguments,
+            chunk_shift,
+            objects,
+        };
+        Some(self.place((&request, &store), (to.partition, offer), link, outgoing))
+    }
+
+    /// Writes the data of a store to the bucket, and lets the owner execute it.
+    fn place(
+        &self,
+        (request, store): (&cluster::StoreRequest, &Store),
+        (partition, offer): (&PartitionName, Offer),
+        link: &dyn ClientConnection,
+        outgoing: &mut Outgoing<'_>,
+    ) -> Result<(), Trouble> {
+        let mut header = xdr::to_vec(&cluster::STORE);
+        request.encode(&mut header);
+        let mut call = link.begin().map_err(Trouble::Owner)?;
+        call.write(header.into()).map_err(Trouble::Owner)?;
+        // Otherwise the call would begin with the first data, for which the client may take any time.
+        call.flush().map_err(Trouble::Owner)?;
+        let means = (&*self.environment.data, &self.tally);
+        let mut data = outgoing.take_data(store.head_bytes);
+        Placing::new(partition, offer, means, &mut *call).pass(&store.request, &mut data)?;
+        outgoing.relay_reply(call, &self.tally.relayed_bytes)
     }
 
     /// Answers a fetch with the data in the bucket, as its owner describes it.
@@ -584,13 +663,21 @@ fn is_of_keys(code: AbortCode) -> bool {
     (AbortCode::RXKADINCONSISTENCY.0..=AbortCode::RXKADILLEGALLEVEL.0).contains(&code.0)
 }
 
-/// Prepares a call to be passed on. The whole request of a fetch is read first.
+/// Prepares a call to be passed on. The whole request of a fetch is read first, and the arguments of a store.
 fn outgoing<'s>(
     passage: &Passage<'_>,
     mut head: Bytes,
     stream: &'s mut dyn CallStream,
 ) -> Result<Outgoing<'s>, AbortCode> {
-    let bytes = Fetch::request_bytes(passage.opcode).filter(|_| passage.service.is_none());
+    if passage.service.is_some() {
+        return Ok(Outgoing::new(head, stream));
+    }
+    if let Some(bytes) = Store::request_bytes(passage.opcode) {
+        scope::more(&mut head, bytes, stream)?;
+        let store = Store::of(&head);
+        return Ok(Outgoing::of_store(head, stream, store));
+    }
+    let bytes = Fetch::request_bytes(passage.opcode);
     let fetch = match bytes {
         // To the end of the request, or beyond that of a fetch.
         Some(bytes) if !scope::more(&mut head, bytes + 1, stream)? => Fetch::of(&head),

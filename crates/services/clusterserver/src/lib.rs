@@ -2,7 +2,7 @@
 //!
 //! A node serves every volume of the cluster. As a *front* it passes calls of the file service, the volume service and
 //! Cellar's own service for volumes and partitions that another node owns to that node ([`Front`]); as an *owner* it executes them ([`ClusterService`]) and reaches clients, whose address it only knows
-//! from the front, through that front ([`Fronts`]). The front reads the data of long fetches from the bucket itself ([`Data`]). The owner never passes a forwarded call on, so there are no loops.
+//! from the front, through that front ([`Fronts`]). The front reads the data of long fetches from the bucket itself, and writes that of long stores ([`Data`]). The owner never passes a forwarded call on, so there are no loops.
 //!
 //! Sockets, keys, leases and the file service are provided by the caller ([`Environment`]). What a front does when
 //! messages are lost, late or refused is decided by [`cluster_proto::Forwarding`].
@@ -29,6 +29,7 @@ mod places;
 mod questions;
 mod scope;
 mod service;
+mod stores;
 mod streams;
 mod wire;
 

@@ -2,9 +2,10 @@
 
 use crate::counters::add;
 use crate::fetch::Fetch;
+use crate::stores::Store;
 use afs_idl::{CallStream, ClientCall, ClientConnection, StreamSource};
 use base::AbortCode;
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use std::sync::atomic::AtomicU64;
 
 /// Maximum size of a request that is kept for a repetition. A longer one is a store of data, which clients begin anew
@@ -31,13 +32,25 @@ pub(crate) struct Outgoing<'s> {
     is_complete: bool,
     has_replied: bool,
     fetch: Option<Fetch>,
+    store: Option<Store>,
+    /// Whether data of a store was read that is not kept.
+    has_passed_data: bool,
 }
 
 impl<'s> Outgoing<'s> {
     /// `head` is what was read from the stream.
     pub(crate) fn new(head: Bytes, stream: &'s mut dyn CallStream) -> Outgoing<'s> {
         let (kept_bytes, kept) = (head.len(), vec![head]);
-        Outgoing { stream, kept_bytes, kept, is_complete: false, has_replied: false, fetch: None }
+        Outgoing {
+            stream,
+            kept_bytes,
+            kept,
+            is_complete: false,
+            has_replied: false,
+            fetch: None,
+            store: None,
+            has_passed_data: false,
+        }
     }
 
     /// Like [`Outgoing::new`], for a call that is this fetch and nothing else.
@@ -47,6 +60,29 @@ impl<'s> Outgoing<'s> {
         fetch: Option<Fetch>,
     ) -> Outgoing<'s> {
         Outgoing { fetch, ..Outgoing::new(head, stream) }
+    }
+
+    /// Like [`Outgoing::new`], for a call that begins as this store.
+    pub(crate) fn of_store(
+        head: Bytes,
+        stream: &'s mut dyn CallStream,
+        store: Option<Store>,
+    ) -> Outgoing<'s> {
+        Outgoing { store, ..Outgoing::new(head, stream) }
+    }
+
+    /// Returns the store whose data is to be written to the bucket.
+    pub(crate) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    /// Returns the data of a store: what was read after its arguments, also by earlier attempts, and the rest. The call cannot be
+    /// repeated then.
+    pub(crate) fn take_data(&mut self, head_bytes: usize) -> StreamSource<'_> {
+        self.has_passed_data = true;
+        let mut read = joined(std::mem::take(&mut self.kept));
+        read.advance(head_bytes.min(read.len()));
+        StreamSource::continuing(read, self.stream)
     }
 
     /// Returns the fetch that is to be answered from the bucket, and the stream to the client.
@@ -63,6 +99,7 @@ impl<'s> Outgoing<'s> {
     pub(crate) fn is_whole(&self) -> bool {
         self.kept_bytes <= KEPT_BYTES_MAX
             && !self.has_replied
+            && !self.has_passed_data
             && !self.fetch.as_ref().is_some_and(Fetch::has_begun)
     }
 
@@ -74,11 +111,7 @@ impl<'s> Outgoing<'s> {
     /// Returns the client's streams as they were in the beginning, for a call that is served here. The call must be
     /// whole.
     pub(crate) fn into_source(self) -> StreamSource<'s> {
-        let ahead = match <[Bytes; 1]>::try_from(self.kept) {
-            Ok([head]) => head,
-            Err(pieces) => pieces.concat().into(),
-        };
-        StreamSource::continuing(ahead, self.stream)
+        StreamSource::continuing(joined(self.kept), self.stream)
     }
 
     fn keep(&mut self, piece: &Bytes) {
@@ -111,6 +144,16 @@ impl<'s> Outgoing<'s> {
                 call.write(piece).map_err(owner)?;
             }
         }
+        self.relay_reply(call, relayed_bytes)
+    }
+
+    /// Ends the request of a call, and sends its reply to the client.
+    pub(crate) fn relay_reply(
+        &mut self,
+        mut call: Box<dyn ClientCall>,
+        relayed_bytes: &AtomicU64,
+    ) -> Result<(), Trouble> {
+        let owner = Trouble::Owner;
         call.end_request().map_err(owner)?;
         loop {
             let (piece, is_last) = read_piece(&mut *call).map_err(owner)?;
@@ -127,6 +170,13 @@ impl<'s> Outgoing<'s> {
     }
 }
 
+fn joined(pieces: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(pieces) {
+        Ok([one]) => one,
+        Err(pieces) => pieces.concat().into(),
+    }
+}
+
 /// Reads a piece of a reply that is as large as possible, so that few datagrams are sent; returns whether it is the last.
 fn read_piece(call: &mut dyn ClientCall) -> Result<(Bytes, bool), AbortCode> {
     let mut piece = Vec::new();
@@ -138,4 +188,74 @@ fn read_piece(call: &mut dyn ClientCall) -> Result<(Bytes, bool), AbortCode> {
         piece.extend_from_slice(&next);
     }
     Ok((piece.into(), false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afs_idl::MemoryStream;
+    use base::RecvBuffer;
+    use std::collections::VecDeque;
+    use std::net::SocketAddr;
+
+    /// A node that refuses a call after it has got some pieces of the request.
+    #[derive(Clone)]
+    struct Refusing(usize);
+
+    impl ClientConnection for Refusing {
+        fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn peer(&self) -> SocketAddr {
+            ([192, 0, 2, 1], 7010).into()
+        }
+    }
+
+    impl CallStream for Refusing {
+        fn read(&mut self, _: &mut [u8]) -> Result<usize, AbortCode> {
+            Err(AbortCode::VBUSY)
+        }
+
+        fn read_chunk(&mut self, _: usize) -> Result<Bytes, AbortCode> {
+            Err(AbortCode::VBUSY)
+        }
+
+        fn write(&mut self, _: Bytes) -> Result<(), AbortCode> {
+            self.0 = self.0.checked_sub(1).ok_or(AbortCode::VBUSY)?;
+            Ok(())
+        }
+    }
+
+    impl ClientCall for Refusing {
+        fn end_request(&mut self) -> Result<(), AbortCode> {
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>) -> Result<(), AbortCode> {
+            Err(AbortCode::VBUSY)
+        }
+    }
+
+    /// Whatever earlier attempts have read, the data of a store begins after its arguments and has no gap.
+    #[test]
+    fn the_data_of_a_store_is_whole_after_earlier_attempts() {
+        let request: Vec<u8> = (0..300_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+        for (head_bytes, attempts) in [(64, 0), (64, 1), (100, 1), (1000, 3)] {
+            let mut stream = MemoryStream::new(&request[head_bytes..], 10_000);
+            let head = Bytes::copy_from_slice(&request[..head_bytes]);
+            let mut outgoing = Outgoing::new(head, &mut stream);
+            for attempt in 0..attempts {
+                let sent = outgoing.send(Bytes::new(), &Refusing(4 + 2 * attempt), &AtomicU64::new(0));
+                assert_eq!(sent, Err(Trouble::Owner(AbortCode::VBUSY)));
+                assert!(outgoing.is_whole());
+            }
+            let mut data = outgoing.take_data(64);
+            let mut room = RecvBuffer::new(vec![0; request.len()], 0..request.len() - 64);
+            room = data.fill(&mut VecDeque::from([room])).unwrap();
+            assert_eq!(room.left(), 0, "{head_bytes} {attempts}");
+            assert!(room.filled() == &request[64..]);
+            assert!(!outgoing.is_whole() && !outgoing.can_go_on());
+        }
+    }
 }

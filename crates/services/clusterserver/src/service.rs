@@ -83,6 +83,14 @@ pub(crate) struct Admitted<'a> {
     pub(crate) is_of_files: bool,
 }
 
+impl<'a> Admitted<'a> {
+    /// A call of the file service that changes nothing.
+    fn read(partition: &'a PartitionName, epoch: u64) -> Admitted<'a> {
+        let (epoch, kind, repeat) = (Epoch(epoch), CallKind::Read, Repeat::Freely);
+        Admitted { partition, epoch, kind, repeat, is_of_files: true }
+    }
+}
+
 impl ClusterService {
     /// Creates the service.
     pub fn new(environment: Environment, fronts: Arc<Fronts>) -> ClusterService {
@@ -159,6 +167,22 @@ impl ClusterService {
         tracing::warn!(node = %name, peer = %caller.peer, ?addresses, "a caller says that it is a node, and its \
             address is not in that node's lease");
         Err(NO_LEASE)
+    }
+
+    /// Returns the membership of the calling node, and the client of the file service for which it calls.
+    fn client(
+        &self,
+        caller: &Caller,
+        front: &cluster::Node,
+        client: &cluster::Caller,
+    ) -> Result<(Incarnation, Caller), AbortCode> {
+        let (front, addresses) = self.node(caller, front)?;
+        let connection = client.connection;
+        let client = self.callers.of(front, connection, wire::parse_caller(client)?);
+        if let Some(front) = addresses.first() {
+            self.fronts.met(client.peer, *front);
+        }
+        Ok((front, client))
     }
 
     fn read_lease(
@@ -360,10 +384,8 @@ impl Server for ClusterService {
         request: cluster::ForwardRequest,
         stream: &mut dyn CallStream,
     ) -> Result<cluster::ForwardReply, AbortCode> {
-        let (front, addresses) = self.node(caller, &request.front)?;
+        let (front, client) = self.client(caller, &request.front, &request.caller)?;
         let partition = wire::partition(&request.partition)?;
-        let client = wire::parse_caller(&request.caller)?;
-        let client = self.callers.of(front, request.caller.connection, client);
         let (head, scope) = beginning(stream, Scope::of)?;
         let opcode = scope::opcode(&head);
         let call = Admitted {
@@ -374,9 +396,6 @@ impl Server for ClusterService {
             is_of_files: true,
         };
         let wait = Duration::from_millis(request.wait_ms.into());
-        if let Some(front) = addresses.first() {
-            self.fronts.met(client.peer, *front);
-        }
         match scope {
             // A front answers such calls itself.
             Scope::Here => return Err(AbortCode::RXGEN_OPCODE),
@@ -443,20 +462,9 @@ impl Server for ClusterService {
         caller: &CallContext<'_>,
         request: cluster::FetchRequest,
     ) -> Result<cluster::FetchReply, AbortCode> {
-        let (front, addresses) = self.node(caller, &request.front)?;
+        let (_, client) = self.client(caller, &request.front, &request.caller)?;
         let partition = wire::partition(&request.partition)?;
-        let client = wire::parse_caller(&request.caller)?;
-        let client = self.callers.of(front, request.caller.connection, client);
-        let call = Admitted {
-            partition: &partition,
-            epoch: Epoch(request.epoch),
-            kind: CallKind::Read,
-            repeat: Repeat::Freely,
-            is_of_files: true,
-        };
-        if let Some(front) = addresses.first() {
-            self.fronts.met(client.peer, *front);
-        }
+        let call = Admitted::read(&partition, request.epoch);
         self.admit(&partition, call.epoch, call.kind, Duration::from_millis(request.wait_ms.into()))?;
         self.check_volume(&call, VolumeId(request.volume))?;
         count(&self.fronts.tally.executed);
@@ -465,6 +473,52 @@ impl Server for ClusterService {
         // An error, too, shows what the volume contains.
         self.check(&call)?;
         self.unless_departed(&call, reply)
+    }
+
+    fn offer_store(
+        &self,
+        caller: &CallContext<'_>,
+        request: cluster::OfferStoreRequest,
+    ) -> Result<cluster::OfferStoreReply, AbortCode> {
+        let (_, client) = self.client(caller, &request.front, &request.caller)?;
+        let partition = wire::partition(&request.partition)?;
+        let store = store_arguments(&request.arguments)?;
+        let call = Admitted { kind: CallKind::Change, ..Admitted::read(&partition, request.epoch) };
+        self.admit(&partition, call.epoch, call.kind, Duration::from_millis(request.wait_ms.into()))?;
+        self.check_volume(&call, VolumeId(store.fid.volume))?;
+        let context = CallContext::new(&client);
+        let reply = self.environment.files.offer(&context, &store).map_err(wire::shielded);
+        // An error, too, shows what the volume contains.
+        self.check(&call)?;
+        self.unless_departed(&call, reply)
+    }
+
+    fn store(
+        &self,
+        caller: &CallContext<'_>,
+        request: cluster::StoreRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<cluster::StoreReply, AbortCode> {
+        let (front, client) = self.client(caller, &request.front, &request.caller)?;
+        let partition = wire::partition(&request.partition)?;
+        let store = store_arguments(&request.arguments)?;
+        let chunk_bytes = 1u64.checked_shl(request.chunk_shift).ok_or(AbortCode::RXGEN_SS_UNMARSHAL)?;
+        let repeat = scope::repeat(fs::STORE_DATA64);
+        let call = Admitted { kind: CallKind::Change, repeat, ..Admitted::read(&partition, request.epoch) };
+        let wait = Duration::from_millis(request.wait_ms.into());
+        self.admit(&partition, call.epoch, call.kind, wait)?;
+        self.check_volume(&call, VolumeId(store.fid.volume))?;
+        count(&self.fronts.tally.executed);
+        let context = CallContext::new(&client);
+        let key = CallId { process: front.nonce, number: request.number };
+        context.identify(key);
+        let serve = |stream: &mut dyn CallStream| {
+            let objects = (request.objects.clone(), chunk_bytes);
+            let stored = self.environment.files.store(&context, store, objects, stream);
+            stream.write(xdr::to_vec(&stored.map_err(wire::shielded)?).into())
+        };
+        self.serve_forwarded(&call, (key, wait, false), stream, &serve)?;
+        Ok(cluster::StoreReply)
     }
 
     fn call_client(
@@ -510,6 +564,10 @@ impl Server for ClusterService {
         self.environment.services.volume_deleted(VolumeId(request.volume));
         Ok(cluster::VolumeDeletedReply)
     }
+}
+
+fn store_arguments(arguments: &[u8]) -> Result<fs::StoreData64Request, AbortCode> {
+    xdr::from_slice(arguments).map_err(|_| AbortCode::RXGEN_SS_UNMARSHAL)
 }
 
 /// Reads the rest of a request. The data of a repeated store has not been read.

@@ -3,15 +3,16 @@
 use crate::access::Writing;
 use crate::call::FileCall;
 use crate::counters::Operation;
-use crate::pipeline::{Need, Session};
+use crate::pipeline::{Need, Session, View};
 use crate::promises::Change;
 use crate::wire;
 use afs_format::acl::{Acl, AclError, AclText};
-use afs_idl::{CallStream, fs as rxafs};
+use afs_idl::cluster::{self, part_kind};
+use afs_idl::{CallStream, StreamSource, fs as rxafs};
 use base::{AbortCode, CallContext, RecvBuffer, UserId};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use volume::{DataSource, FileKind, SetStatus, StoreRequest};
+use volume::{ChunkAddress, ChunkPlace, DataSource, FileKind, SetStatus, StoreRequest};
 
 /// Maximum file length without StoreData64.
 const OLD_LENGTH_MAX: u32 = i32::MAX as u32;
@@ -40,7 +41,7 @@ impl FileCall<'_> {
         request: rxafs::StoreDataRequest,
         stream: &mut dyn CallStream,
     ) -> Result<rxafs::StoreDataReply, AbortCode> {
-        let reply = self.store(caller, widen(request), stream)?;
+        let reply = self.store(caller, widen(request), &mut Sent(stream))?;
         Ok(rxafs::StoreDataReply { new_status: reply.new_status, sync: reply.sync })
     }
 
@@ -51,33 +52,55 @@ impl FileCall<'_> {
         request: rxafs::StoreData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<rxafs::StoreData64Reply, AbortCode> {
-        self.store(caller, Ok(request), stream)
+        self.store(caller, Ok(request), &mut Sent(stream))
+    }
+
+    /// Executes StoreData64 for another node, whose `stream` has the data in parts: some of them are chunks in `objects` that the node
+    /// has created in the bucket. Each chunk has `chunk_bytes`.
+    ///
+    /// # Errors
+    /// Those of StoreData64; VRESTARTING if the objects or the size are not what was offered.
+    pub fn store_for_front(
+        &self,
+        caller: &CallContext<'_>,
+        request: rxafs::StoreData64Request,
+        (objects, chunk_bytes): (Vec<u64>, u64),
+        stream: &mut dyn CallStream,
+    ) -> Result<rxafs::StoreData64Reply, AbortCode> {
+        let stream = StreamSource::new(stream);
+        let mut parts = Parts { stream, objects, begun: Vec::new(), chunk_bytes, bytes: 0, chunk: None };
+        self.store(caller, Ok(request), &mut parts)
+    }
+
+    /// Answers another node how it may store data of a StoreData64 in the bucket itself, and reserves objects for it.
+    ///
+    /// # Errors
+    /// Those of StoreData64 that are known before the data.
+    pub fn offer_for_front(
+        &self,
+        caller: &CallContext<'_>,
+        request: &rxafs::StoreData64Request,
+    ) -> Result<cluster::OfferStoreReply, AbortCode> {
+        let session = self.server.session(caller, self.commits)?;
+        session.offer(request).map_err(|code| session.for_client(code))
     }
 
     fn store(
         &self,
         caller: &CallContext<'_>,
         request: Result<rxafs::StoreData64Request, AbortCode>,
-        stream: &mut dyn CallStream,
+        source: &mut dyn StoreSource,
     ) -> Result<rxafs::StoreData64Reply, AbortCode> {
         self.call(caller, Operation::StoreData, |session| {
             let request = request?;
-            let set = wire::set_status(&request.status);
-            let view = session.view_to_write(request.fid, Need::NotDirectory)?;
-            if view.status.kind != FileKind::File {
-                return Err(AbortCode::UAEISDIR);
-            }
-            session.may_write(&view, Writing::Data, &set)?;
-            let store = StoreRequest {
-                offset: request.position,
-                length: request.length,
-                file_length: request.file_length,
-                set,
-            };
+            let (view, store) = session.storable(&request)?;
+            let claimed = view.volume.access(|volume| Ok(volume.claim_objects(source.objects())))?;
+            let mut claimed = claimed.ok_or(AbortCode::VRESTARTING)?;
             let begun = self.server.clock().monotonic();
-            let stored = view
-                .volume
-                .access(|volume| volume.store(&session.actor(), view.fid, &store, &mut Sent(stream)));
+            let stored =
+                view.volume.access(|volume| volume.store(&session.actor(), view.fid, &store, source));
+            claimed.begun = source.begun();
+            drop(claimed);
             let bytes = stored.is_ok().then_some(request.length);
             self.server.counters().stored(begun, self.server.clock().monotonic(), bytes);
             let status = stored?;
@@ -139,6 +162,103 @@ impl FileCall<'_> {
     }
 }
 
+/// The data of a store.
+trait StoreSource: DataSource {
+    /// Returns the objects in which chunks may be.
+    fn objects(&self) -> &[u64] {
+        &[]
+    }
+
+    /// Returns those of them that may exist.
+    fn begun(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+/// The data of a store from another node.
+struct Parts<'a> {
+    stream: StreamSource<'a>,
+    objects: Vec<u64>,
+    /// Objects whose creation has begun.
+    begun: Vec<u64>,
+    /// Size of a chunk.
+    chunk_bytes: u64,
+    /// Number of bytes of the present part that were not read.
+    bytes: usize,
+    /// The present part, if it is a chunk in the bucket.
+    chunk: Option<ChunkPlace>,
+}
+
+impl Parts<'_> {
+    /// Begins the next part if the present one has been read.
+    fn begin(&mut self) -> Result<(), AbortCode> {
+        while self.bytes == 0 && self.chunk.is_none() {
+            self.begin_next()?;
+        }
+        Ok(())
+    }
+
+    fn begin_next(&mut self) -> Result<(), AbortCode> {
+        match self.stream.decode_request::<u32>()? {
+            part_kind::BYTES => self.bytes = self.stream.decode_request::<u32>()? as usize,
+            part_kind::CHUNK => {
+                let (segment, offset) = (self.stream.decode_request()?, self.stream.decode_request()?);
+                let stored_bytes = self.stream.decode_request()?;
+                if !self.begun.contains(&segment) {
+                    return Err(AbortCode::RXGEN_SS_UNMARSHAL);
+                }
+                let address = ChunkAddress { segment, offset, stored_bytes };
+                self.chunk = Some(ChunkPlace { address, origin: segment });
+            }
+            part_kind::OBJECT => {
+                let object = self.stream.decode_request()?;
+                if !self.objects.contains(&object) || self.begun.contains(&object) {
+                    return Err(AbortCode::RXGEN_SS_UNMARSHAL);
+                }
+                self.begun.push(object);
+            }
+            _ => return Err(AbortCode::RXGEN_SS_UNMARSHAL),
+        }
+        Ok(())
+    }
+}
+
+impl DataSource for Parts<'_> {
+    fn next(&mut self, bytes_max: usize) -> Result<Bytes, AbortCode> {
+        self.begin()?;
+        // A chunk cannot be a part of one that is sent.
+        if self.chunk.is_some() {
+            return Err(AbortCode::RXGEN_SS_UNMARSHAL);
+        }
+        let piece = self.stream.read_chunk(bytes_max.min(self.bytes))?;
+        self.bytes -= piece.len();
+        Ok(piece)
+    }
+
+    fn stored(&mut self, length: usize) -> Result<Option<ChunkPlace>, AbortCode> {
+        self.begin()?;
+        if self.chunk.is_some() && length as u64 != self.chunk_bytes {
+            return Err(AbortCode::VRESTARTING);
+        }
+        Ok(self.chunk.take())
+    }
+
+    /// The node's call reads the rest of the stream itself.
+    fn skip(&mut self, _left: u64) -> Result<(), AbortCode> {
+        Ok(())
+    }
+}
+
+impl StoreSource for Parts<'_> {
+    fn objects(&self) -> &[u64] {
+        &self.objects
+    }
+
+    fn begun(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.begun)
+    }
+}
+
 /// The data stream from a client.
 struct Sent<'a>(&'a mut dyn CallStream);
 
@@ -151,6 +271,8 @@ impl DataSource for Sent<'_> {
         self.0.fill(rooms)
     }
 }
+
+impl StoreSource for Sent<'_> {}
 
 /// The reason why an access list was rejected.
 enum AclRefusal {
@@ -171,6 +293,37 @@ impl From<AclRefusal> for AbortCode {
             AclRefusal::Text(_) => AbortCode::UAEINVAL,
             AclRefusal::Code(code) => code,
         }
+    }
+}
+
+impl<'a> Session<'a> {
+    /// Returns the file of a store that the caller may make.
+    fn storable(&self, request: &rxafs::StoreData64Request) -> Result<(View<'a>, StoreRequest), AbortCode> {
+        let set = wire::set_status(&request.status);
+        let view = self.view_to_write(request.fid, Need::NotDirectory)?;
+        if view.status.kind != FileKind::File {
+            return Err(AbortCode::UAEISDIR);
+        }
+        self.may_write(&view, Writing::Data, &set)?;
+        let &rxafs::StoreData64Request { position: offset, length, file_length, .. } = request;
+        Ok((view, StoreRequest { offset, length, file_length, set }))
+    }
+
+    fn offer(&self, request: &rxafs::StoreData64Request) -> Result<cluster::OfferStoreReply, AbortCode> {
+        let (view, store) = self.storable(request)?;
+        let terms = view.volume.read(view.fid, |volume| volume.store_terms(view.fid, &store))?;
+        let Some(terms) = terms else { return Ok(cluster::OfferStoreReply::default()) };
+        let count = usize::try_from(terms.objects_for(store.length)).unwrap_or(usize::MAX);
+        let count = count.min(cluster::OBJECTS_MAX);
+        let objects = view.volume.access(|volume| volume.reserve_objects(count))?;
+        Ok(cluster::OfferStoreReply {
+            identity: terms.objects.partition,
+            chunk_shift: terms.chunk_shift.into(),
+            codec: terms.codec.to_string().as_str().into(),
+            object_bytes_max: terms.objects.object_bytes_max,
+            owner: terms.owner.0,
+            objects,
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! File data of partitions that other nodes own, read from the bucket.
+//! File data of partitions that other nodes own, read from the bucket and written to it.
 
 use crate::buckets::{connect, local_options};
 use anyhow::{Result, anyhow};
@@ -11,7 +11,7 @@ use clusterserver::Data;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{ChunkPlace, StoreError};
+use store::{ChunkPlace, NewObject, StoreError};
 
 /// How long a client's call waits for the bucket. Then the owner is asked for the data.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -59,6 +59,13 @@ impl ForeignData {
         Ok(Arc::new(ForeignData { partitions: found }))
     }
 
+    fn partition(&self, partition: &PartitionName) -> Result<&Foreign, StoreError> {
+        self.partitions.get(partition).ok_or_else(|| StoreError::Unavailable {
+            place: partition.to_string(),
+            what: "the partition is not configured here".into(),
+        })
+    }
+
     /// Reads nothing of a partition that this node is about to open itself, until the result is dropped.
     pub(crate) fn suspend(self: &Arc<Self>, partition: &PartitionName) -> Suspended {
         if let Some(foreign) = self.partitions.get(partition) {
@@ -75,10 +82,7 @@ impl Data for ForeignData {
         identity: [u8; 16],
         chunk: ChunkPlace,
     ) -> Result<Bytes, StoreError> {
-        let foreign = self.partitions.get(partition).ok_or_else(|| StoreError::Unavailable {
-            place: partition.to_string(),
-            what: "the partition is not configured here".into(),
-        })?;
+        let foreign = self.partition(partition)?;
         if foreign.is_at_hand(chunk.address) {
             return foreign.read(identity, chunk);
         }
@@ -88,6 +92,27 @@ impl Data for ForeignData {
     fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkPlace]) {
         if let Some(foreign) = self.partitions.get(partition) {
             foreign.expect(identity, chunks);
+        }
+    }
+
+    fn begin(
+        &self,
+        partition: &PartitionName,
+        identity: [u8; 16],
+        object: &NewObject,
+    ) -> Result<(), StoreError> {
+        let foreign = self.partition(partition)?;
+        rx::waiting(|| foreign.begin(identity, object))
+    }
+
+    fn finish(&self, partition: &PartitionName, object: &NewObject) -> Result<(), StoreError> {
+        let foreign = self.partition(partition)?;
+        rx::waiting(|| foreign.finish(object))
+    }
+
+    fn cancel(&self, partition: &PartitionName, object: &NewObject) {
+        if let Some(foreign) = self.partitions.get(partition) {
+            foreign.cancel(object);
         }
     }
 }

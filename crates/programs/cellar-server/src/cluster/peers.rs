@@ -5,7 +5,7 @@ use super::{Databases, Node};
 use crate::authority::Authority;
 use crate::environment::Callbacks;
 use adminserver::AdminServer;
-use afs_idl::{CallStream, ClientCall, ClientConnection, cluster, vol};
+use afs_idl::{CallStream, ClientCall, ClientConnection, cluster, fs, vol};
 use anyhow::Result;
 use base::{AbortCode, CallContext, PartitionId, SecurityLevel, VolumeId};
 use bytes::Bytes;
@@ -173,6 +173,26 @@ impl Files for Here {
         request: &cluster::FetchRequest,
     ) -> Result<cluster::FetchReply, AbortCode> {
         let served = self.server.serve(|server| server.fetch_for_front(call, request));
+        served.wait().map_err(|error| error.abort_code())?
+    }
+
+    fn offer(
+        &self,
+        call: &CallContext<'_>,
+        request: &fs::StoreData64Request,
+    ) -> Result<cluster::OfferStoreReply, AbortCode> {
+        let served = self.server.serve(|server| server.offer_for_front(call, request));
+        served.wait().map_err(|error| error.abort_code())?
+    }
+
+    fn store(
+        &self,
+        call: &CallContext<'_>,
+        request: fs::StoreData64Request,
+        objects: (Vec<u64>, u64),
+        stream: &mut dyn CallStream,
+    ) -> Result<fs::StoreData64Reply, AbortCode> {
+        let served = self.server.serve(|server| server.store_for_front(call, request, objects, stream));
         served.wait().map_err(|error| error.abort_code())?
     }
 }

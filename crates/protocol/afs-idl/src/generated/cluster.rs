@@ -27,6 +27,14 @@ pub const PIECES_MAX: usize = 1024;
 pub const PIECE_BYTES_MAX: usize = 262144;
 /// Maximum size of the results of FetchData64, which have 140 bytes.
 pub const FETCH_RESULTS_MAX: usize = 512;
+/// Minimum length of a client's store whose data the calling node may write to the bucket itself.
+pub const PLACED_BYTES_MIN: usize = 1048576;
+/// Maximum number of objects that are offered for one store. The rest of a longer one is sent.
+pub const OBJECTS_MAX: usize = 512;
+/// Maximum size of the arguments of StoreData64, which have 60 bytes.
+pub const STORE_ARGUMENTS_MAX: usize = 64;
+/// Maximum length of the name of a compression, such as "zstd:19".
+pub const CODEC_MAX: usize = 16;
 /// Abort codes that are about the way of a call. Other codes are those of the call itself. All but `LOST` mean that it
 /// was not executed.
 pub mod refusal {
@@ -52,6 +60,17 @@ pub mod piece_kind {
     pub const HOLE: u32 = 1;
     /// In a chunk in the bucket.
     pub const CHUNK: u32 = 2;
+}
+
+/// A part of the data of `Store`. The fields of its kind follow, then those of the next part.
+pub mod part_kind {
+    /// A number of bytes, u32, and the bytes.
+    pub const BYTES: u32 = 0;
+    /// A whole chunk of the file, in an object that the calling node has created: the number of the object, u64, and offset, u64,
+    /// and length, u32, of the chunk's record there.
+    pub const CHUNK: u32 = 1;
+    /// No data: the number of an object, u64, that the calling node begins to create.
+    pub const OBJECT: u32 = 2;
 }
 
 /// A node, by its present membership. The lease in the bucket has the same name and incarnation.
@@ -386,6 +405,153 @@ impl Decode for FetchReply {
     }
 }
 
+/// Opcode of OfferStore.
+pub const OFFER_STORE: u32 = 4;
+
+/// Request of OfferStore.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfferStoreRequest {
+    pub front: Node,
+    pub partition: XdrString,
+    pub epoch: u64,
+    pub wait_ms: u32,
+    pub caller: Caller,
+    /// The arguments of StoreData64.
+    pub arguments: Vec<u8>,
+}
+
+impl Encode for OfferStoreRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.front.encode(out);
+        opaque::encode(&self.partition.0, out);
+        self.epoch.encode(out);
+        self.wait_ms.encode(out);
+        self.caller.encode(out);
+        opaque::encode(&self.arguments, out);
+    }
+}
+
+impl Decode for OfferStoreRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<OfferStoreRequest, XdrError> {
+        Ok(OfferStoreRequest {
+            front: Node::decode(source)?,
+            partition: opaque::decode(source, PARTITION_NAME_MAX).map(XdrString)?,
+            epoch: u64::decode(source)?,
+            wait_ms: u32::decode(source)?,
+            caller: Caller::decode(source)?,
+            arguments: opaque::decode(source, STORE_ARGUMENTS_MAX)?,
+        })
+    }
+}
+
+/// Reply of OfferStore.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfferStoreReply {
+    /// Identity of the partition that the objects are for.
+    pub identity: [u8; 16],
+    /// Base-2 logarithm of the size of a chunk in bytes. Chunks begin at multiples of their size in the file.
+    pub chunk_shift: u32,
+    /// Compression of the chunks.
+    pub codec: XdrString,
+    /// Size in bytes at which the next object should be begun.
+    pub object_bytes_max: u32,
+    /// Owner of the file's first chunk: the key under which metadata refers to it, which is stored next to it. That of another
+    /// chunk has the number of the chunk, from 0, in its last 8 bytes.
+    pub owner: [u8; 24],
+    /// Numbers of objects that the calling node may create in the partition's bucket for this store, which has to begin within a
+    /// minute. None if all data has to be sent; then the other results mean nothing.
+    pub objects: Vec<u64>,
+}
+
+impl Encode for OfferStoreReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        fixed::encode(&self.identity, out);
+        self.chunk_shift.encode(out);
+        opaque::encode(&self.codec.0, out);
+        self.object_bytes_max.encode(out);
+        fixed::encode(&self.owner, out);
+        list::encode(&self.objects, out, u64::encode);
+    }
+}
+
+impl Decode for OfferStoreReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<OfferStoreReply, XdrError> {
+        Ok(OfferStoreReply {
+            identity: fixed::decode(source)?,
+            chunk_shift: u32::decode(source)?,
+            codec: opaque::decode(source, CODEC_MAX).map(XdrString)?,
+            object_bytes_max: u32::decode(source)?,
+            owner: fixed::decode(source)?,
+            objects: list::decode(source, OBJECTS_MAX, u64::decode)?,
+        })
+    }
+}
+
+/// Opcode of Store.
+pub const STORE: u32 = 5;
+
+/// Request of Store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreRequest {
+    pub front: Node,
+    pub partition: XdrString,
+    pub epoch: u64,
+    pub number: u64,
+    pub wait_ms: u32,
+    pub caller: Caller,
+    /// The arguments of StoreData64.
+    pub arguments: Vec<u8>,
+    /// Size of a chunk, as it was offered.
+    pub chunk_shift: u32,
+    /// The objects that were offered. Chunks can be in these only. Those of which nothing was taken are given up in the end, and
+    /// removed if their creation has begun.
+    pub objects: Vec<u64>,
+}
+
+impl Encode for StoreRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.front.encode(out);
+        opaque::encode(&self.partition.0, out);
+        self.epoch.encode(out);
+        self.number.encode(out);
+        self.wait_ms.encode(out);
+        self.caller.encode(out);
+        opaque::encode(&self.arguments, out);
+        self.chunk_shift.encode(out);
+        list::encode(&self.objects, out, u64::encode);
+    }
+}
+
+impl Decode for StoreRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<StoreRequest, XdrError> {
+        Ok(StoreRequest {
+            front: Node::decode(source)?,
+            partition: opaque::decode(source, PARTITION_NAME_MAX).map(XdrString)?,
+            epoch: u64::decode(source)?,
+            number: u64::decode(source)?,
+            wait_ms: u32::decode(source)?,
+            caller: Caller::decode(source)?,
+            arguments: opaque::decode(source, STORE_ARGUMENTS_MAX)?,
+            chunk_shift: u32::decode(source)?,
+            objects: list::decode(source, OBJECTS_MAX, u64::decode)?,
+        })
+    }
+}
+
+/// Reply of Store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreReply;
+
+impl Encode for StoreReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for StoreReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<StoreReply, XdrError> {
+        Ok(StoreReply)
+    }
+}
+
 /// Opcode of CallClient.
 pub const CALL_CLIENT: u32 = 10;
 
@@ -533,6 +699,8 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         FORWARD => "Forward",
         FORWARD_TO => "ForwardTo",
         FETCH => "Fetch",
+        OFFER_STORE => "OfferStore",
+        STORE => "Store",
         CALL_CLIENT => "CallClient",
         LOCATE_VOLUME => "LocateVolume",
         VOLUME_DELETED => "VolumeDeleted",
@@ -545,6 +713,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (FORWARD, "Forward"),
     (FORWARD_TO, "ForwardTo"),
     (FETCH, "Fetch"),
+    (OFFER_STORE, "OfferStore"),
+    (STORE, "Store"),
     (CALL_CLIENT, "CallClient"),
     (LOCATE_VOLUME, "LocateVolume"),
     (VOLUME_DELETED, "VolumeDeleted"),
@@ -582,6 +752,29 @@ pub trait Server {
     /// node reads it there. May be executed any number of times.
     /// (Fetch, opcode 3.)
     fn fetch(&self, caller: &CallContext<'_>, request: FetchRequest) -> Result<FetchReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Returns how the calling node may write the data of a store by one of its clients to the bucket itself, and reserves objects for
+    /// it. The errors are those of StoreData64 that are known before the data.
+    /// (OfferStore, opcode 4.)
+    fn offer_store(
+        &self,
+        caller: &CallContext<'_>,
+        request: OfferStoreRequest,
+    ) -> Result<OfferStoreReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Executes StoreData64 for a client of the calling node, like `Forward`. The data follows the request in parts (`PartKind`). The
+    /// reply has the results of StoreData64.
+    /// (Store, opcode 5.) The data after the request is read from the stream.
+    fn store(
+        &self,
+        caller: &CallContext<'_>,
+        request: StoreRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<StoreReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -642,6 +835,12 @@ macro_rules! impl_cluster_server {
             fn fetch(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::FetchRequest) -> Result<cluster::FetchReply, AbortCode> {
                 handler.fetch(caller, request)
             }
+            fn offer_store(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::OfferStoreRequest) -> Result<cluster::OfferStoreReply, AbortCode> {
+                handler.offer_store(caller, request)
+            }
+            fn store(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::StoreRequest, stream: &mut dyn CallStream) -> Result<cluster::StoreReply, AbortCode> {
+                handler.store(caller, request, stream)
+            }
             fn call_client(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::CallClientRequest) -> Result<cluster::CallClientReply, AbortCode> {
                 handler.call_client(caller, request)
             }
@@ -661,6 +860,12 @@ macro_rules! impl_cluster_server {
                 }
                 fn fetch(&self, caller: &CallContext<'_>, request: cluster::FetchRequest) -> Result<cluster::FetchReply, AbortCode> {
                     fetch(self, caller, request)
+                }
+                fn offer_store(&self, caller: &CallContext<'_>, request: cluster::OfferStoreRequest) -> Result<cluster::OfferStoreReply, AbortCode> {
+                    offer_store(self, caller, request)
+                }
+                fn store(&self, caller: &CallContext<'_>, request: cluster::StoreRequest, stream: &mut dyn CallStream) -> Result<cluster::StoreReply, AbortCode> {
+                    store(self, caller, request, stream)
                 }
                 fn call_client(&self, caller: &CallContext<'_>, request: cluster::CallClientRequest) -> Result<cluster::CallClientReply, AbortCode> {
                     call_client(self, caller, request)
@@ -694,6 +899,8 @@ pub fn dispatch<T: Server + ?Sized>(
             server::serve_split(&mut source, |request, stream| server.forward_to(caller, request, stream))
         }
         FETCH => server::serve(&mut source, |request| server.fetch(caller, request)),
+        OFFER_STORE => server::serve(&mut source, |request| server.offer_store(caller, request)),
+        STORE => server::serve_split(&mut source, |request, stream| server.store(caller, request, stream)),
         CALL_CLIENT => server::serve(&mut source, |request| server.call_client(caller, request)),
         LOCATE_VOLUME => server::serve(&mut source, |request| server.locate_volume(caller, request)),
         VOLUME_DELETED => server::serve(&mut source, |request| server.volume_deleted(caller, request)),
@@ -725,6 +932,25 @@ pub fn forward_to(
 /// node reads it there. May be executed any number of times.
 pub fn fetch(connection: &dyn ClientConnection, request: &FetchRequest) -> Result<FetchReply, AbortCode> {
     client::call(connection, FETCH, request)
+}
+
+/// Returns how the calling node may write the data of a store by one of its clients to the bucket itself, and reserves objects for
+/// it. The errors are those of StoreData64 that are known before the data.
+pub fn offer_store(
+    connection: &dyn ClientConnection,
+    request: &OfferStoreRequest,
+) -> Result<OfferStoreReply, AbortCode> {
+    client::call(connection, OFFER_STORE, request)
+}
+
+/// Executes StoreData64 for a client of the calling node, like `Forward`. The data follows the request in parts (`PartKind`). The
+/// reply has the results of StoreData64.
+pub fn store(
+    connection: &dyn ClientConnection,
+    request: &StoreRequest,
+    transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,
+) -> Result<StoreReply, AbortCode> {
+    client::call_split(connection, STORE, request, Direction::ToServer, transfer)
 }
 
 /// Makes a call to the callback service of a client, from the file server's port of the called node. It is for
@@ -765,6 +991,10 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<ForwardToReply>(check);
     crate::tests::check::<FetchRequest>(check);
     crate::tests::check::<FetchReply>(check);
+    crate::tests::check::<OfferStoreRequest>(check);
+    crate::tests::check::<OfferStoreReply>(check);
+    crate::tests::check::<StoreRequest>(check);
+    crate::tests::check::<StoreReply>(check);
     crate::tests::check::<CallClientRequest>(check);
     crate::tests::check::<CallClientReply>(check);
     crate::tests::check::<LocateVolumeRequest>(check);

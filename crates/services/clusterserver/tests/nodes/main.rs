@@ -11,3 +11,4 @@ mod shelf;
 mod strangers;
 mod takeover;
 mod world;
+mod writing;

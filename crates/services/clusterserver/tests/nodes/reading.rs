@@ -13,41 +13,42 @@ use std::time::Instant;
 use store::{Bucket, BucketError, KeyRing};
 
 /// A world in which the second node's file data is in a bucket.
-struct Scene {
-    world: World,
-    shelf: Shelf,
-    /// The bucket as the first node reads it.
-    view: View,
-    client: Client,
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    pub(crate) shelf: Shelf,
+    /// The bucket as the first node uses it.
+    pub(crate) view: View,
+    pub(crate) client: Client,
 }
 
 impl Scene {
-    fn new(number: u8) -> Scene {
+    pub(crate) fn new(number: u8) -> Scene {
         Scene::with_keys(number, None, None)
     }
 
-    fn with_keys(number: u8, owner: Option<&Arc<KeyRing>>, front: Option<&Arc<KeyRing>>) -> Scene {
+    pub(crate) fn with_keys(number: u8, owner: Option<&Arc<KeyRing>>, front: Option<&Arc<KeyRing>>) -> Scene {
         let shelf = Shelf::default();
         let world = World::of(vec![memory(0), shelf.partition(owner)]);
         let view = shelf.view();
         *world.locals[0].foreign.write() = Some((IDENTITY, view.chunks(front)));
+        *world.locals[0].bucket.write() = Some(Arc::new(view.clone()));
         Scene { world, shelf, view, client: Client::start(number) }
     }
 
-    fn front(&self) -> Arc<dyn ClientConnection> {
+    pub(crate) fn front(&self) -> Arc<dyn ClientConnection> {
         self.client.to(&self.world.nodes[0])
     }
 
-    fn owner(&self) -> Arc<dyn ClientConnection> {
+    pub(crate) fn owner(&self) -> Arc<dyn ClientConnection> {
         self.client.to(&self.world.nodes[1])
     }
 
-    fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> Counters {
         self.world.nodes[0].front.counters()
     }
 
     /// Makes a file of this many bytes.
-    fn file(&self, name: &str, length: usize) -> (fs::Fid, Vec<u8>) {
+    pub(crate) fn file(&self, name: &str, length: usize) -> (fs::Fid, Vec<u8>) {
         let (front, data) = (self.front(), noise(length, 1));
         let fid = make(&*front, root(1), name).unwrap();
         assert_eq!(store(&*front, fid, &data).unwrap().length as usize, length);
@@ -56,7 +57,7 @@ impl Scene {
 }
 
 /// Returns bytes that are hard to compress.
-fn noise(length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
     let mut next = || {
         state ^= state << 13;
@@ -67,8 +68,8 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-const MB: usize = 1_000_000;
-const ALL: i64 = i64::MAX / 2;
+pub(crate) const MB: usize = 1_000_000;
+pub(crate) const ALL: i64 = i64::MAX / 2;
 
 /// The data comes from the bucket, and everything else is what the owner answers.
 #[test]

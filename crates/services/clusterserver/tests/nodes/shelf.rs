@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{
     Bucket, BucketError, ForeignChunks, KeyRing, MemoryMeta, ObjectChunks, ObjectConfig, ObjectPart,
     VisitObject,
@@ -25,10 +26,16 @@ pub(crate) struct Shelf {
     begun: Arc<Mutex<BTreeMap<String, Bytes>>>,
 }
 
-/// The bucket as a front reads it.
+/// The bucket as a front uses it.
 #[derive(Clone)]
 pub(crate) struct View {
     shelf: Shelf,
+    /// Number of objects that it has created, or tried to.
+    creations: Arc<Mutex<u64>>,
+    /// The creations with these numbers, from 1, fail.
+    failing: Arc<Mutex<Range<u64>>>,
+    /// How long each creation takes.
+    delay: Arc<Mutex<Duration>>,
     reads: Arc<Mutex<u64>>,
     meddle: Arc<Mutex<Option<Box<Meddle>>>>,
 }
@@ -44,7 +51,14 @@ impl Shelf {
     }
 
     pub(crate) fn view(&self) -> View {
-        View { shelf: self.clone(), reads: Arc::default(), meddle: Arc::default() }
+        View {
+            shelf: self.clone(),
+            creations: Arc::default(),
+            failing: Arc::new(Mutex::new(0..0)),
+            delay: Arc::default(),
+            reads: Arc::default(),
+            meddle: Arc::default(),
+        }
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -77,6 +91,22 @@ pub(crate) fn damaged(contents: &Bytes) -> Bytes {
 impl View {
     pub(crate) fn chunks(&self, keys: Option<&Arc<KeyRing>>) -> ForeignChunks {
         ForeignChunks::new(Arc::new(self.clone()), keys.cloned(), 64 << 20)
+    }
+
+    /// Returns the number of objects that the front has created, or tried to.
+    pub(crate) fn creations(&self) -> u64 {
+        *self.creations.lock()
+    }
+
+    /// Lets the creations with these numbers fail, counted from now on, from 1.
+    pub(crate) fn fail(&self, failing: Range<u64>) {
+        *self.creations.lock() = 0;
+        *self.failing.lock() = failing;
+    }
+
+    /// Lets each creation take this long.
+    pub(crate) fn delay(&self, delay: Duration) {
+        *self.delay.lock() = delay;
     }
 
     /// Returns the number of reads.
@@ -140,12 +170,22 @@ impl Bucket for Shelf {
 }
 
 impl Bucket for View {
-    fn begin(&self, _: &str, _: &Bytes) {
-        panic!("a front writes nothing");
+    fn begin(&self, name: &str, contents: &Bytes) {
+        self.shelf.begin(name, contents);
     }
 
-    fn finish(&self, _: &[String]) -> Result<(), BucketError> {
-        panic!("a front writes nothing");
+    fn finish(&self, names: &[String]) -> Result<(), BucketError> {
+        let number = {
+            let mut creations = self.creations.lock();
+            *creations += 1;
+            *creations
+        };
+        let delay = *self.delay.lock();
+        std::thread::sleep(delay);
+        if self.failing.lock().contains(&number) {
+            return Err(BucketError::Unavailable("no answer".into()));
+        }
+        self.shelf.finish(names)
     }
 
     fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
@@ -163,7 +203,7 @@ impl Bucket for View {
     }
 
     fn copy(&self, _: &str, _: &str) -> Result<u64, BucketError> {
-        panic!("a front writes nothing");
+        panic!("a front copies nothing");
     }
 
     fn remove(&self, _: &[String]) -> Result<(), BucketError> {

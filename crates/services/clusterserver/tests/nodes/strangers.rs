@@ -1,7 +1,9 @@
 //! Callers that are not nodes of the cluster, and requests that no front makes.
 
-use crate::world::{Client, World, cell, incarnation, partition, root};
-use afs_idl::cluster::{self, refusal};
+use crate::files::{fetch_range, make};
+use crate::shelf::Shelf;
+use crate::world::{Client, World, cell, incarnation, memory, partition, root};
+use afs_idl::cluster::{self, part_kind, refusal};
 use afs_idl::{MemoryStream, fs};
 use base::{AbortCode, CallContext, Caller, Connection, Identity, Principal, SecurityLevel};
 use clusterserver::Way;
@@ -59,6 +61,36 @@ fn fetch() -> cluster::FetchRequest {
     }
 }
 
+/// Arguments of a store of this many bytes.
+fn store_arguments(fid: fs::Fid, length: u64) -> Vec<u8> {
+    let (status, position, file_length) = (fs::StoreStatus::default(), 0, length);
+    xdr::to_vec(&fs::StoreData64Request { fid, status, position, length, file_length })
+}
+
+/// Asks whether a file of the second node may be written.
+fn offer(fid: fs::Fid) -> cluster::OfferStoreRequest {
+    let cluster::ForwardRequest { front, partition, epoch, wait_ms, caller, .. } = forward();
+    let arguments = store_arguments(fid, 1 << 20);
+    cluster::OfferStoreRequest { front, partition, epoch, wait_ms, caller, arguments }
+}
+
+/// Stores into a file of the second node.
+fn place(fid: fs::Fid) -> cluster::StoreRequest {
+    let cluster::OfferStoreRequest { front, partition, epoch, wait_ms, caller, arguments } = offer(fid);
+    let (number, chunk_shift, objects) = (1, 18, Vec::new());
+    cluster::StoreRequest {
+        front,
+        partition,
+        epoch,
+        number,
+        wait_ms,
+        caller,
+        arguments,
+        chunk_shift,
+        objects,
+    }
+}
+
 /// Asks for the volume of the second node.
 fn locate(node: cluster::Node) -> cluster::LocateVolumeRequest {
     let partition = partition(1).as_str().into();
@@ -96,11 +128,13 @@ fn strangers_get_what_strangers_get() {
         let client = cluster::CallClientRequest { owner: node(0), port: 7001, ..Default::default() };
         assert_eq!(call(&world, &caller, cluster::FORWARD, &forward(), &status(1)), code, "{name:?}");
         assert_eq!(call(&world, &caller, cluster::FETCH, &fetch(), &[]), code, "{name:?}");
+        assert_eq!(call(&world, &caller, cluster::OFFER_STORE, &offer(root(1)), &[]), code, "{name:?}");
+        assert_eq!(call(&world, &caller, cluster::STORE, &place(root(1)), &[]), code, "{name:?}");
         assert_eq!(call(&world, &caller, cluster::LOCATE_VOLUME, &locate, &[]), code, "{name:?}");
         assert_eq!(call(&world, &caller, cluster::CALL_CLIENT, &client, &[]), code, "{name:?}");
     }
     let counters = world.nodes[1].service.counters();
-    assert_eq!((counters.strangers, counters.executed), (16, 0));
+    assert_eq!((counters.strangers, counters.executed), (24, 0));
     // The same over the network.
     let stranger = Client::start(31);
     let address = world.nodes[1].cluster;
@@ -351,4 +385,89 @@ fn questions_about_data_are_checked_like_calls() {
         let result = cluster::dispatch(&*world.nodes[1].service, &CallContext::new(&front), &mut stream);
         assert_eq!(result, Err(AbortCode::RXGEN_SS_UNMARSHAL), "{length} of {} bytes", whole.len());
     }
+}
+
+/// Data of a store to which an object with this number was offered.
+type Data<'d> = &'d dyn Fn(u64) -> Vec<u8>;
+
+/// A store by another node is checked like any call, and so is its data: nothing that it names is taken that was not offered.
+#[test]
+fn stores_by_fronts_are_checked_like_calls() {
+    let shelf = Shelf::default();
+    let world = World::of(vec![memory(0), shelf.partition(None)]);
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let client = Client::start(111);
+    let fid = make(&*client.to(&world.nodes[1]), root(1), "f").unwrap();
+    let address = std::net::Ipv4Addr::new(127, 0, 7, 111).to_ipv6_mapped().octets();
+    let of_client = cluster::Caller { address, port: client.address().port().into(), ..forward().caller };
+    let good_offer = || cluster::OfferStoreRequest { caller: of_client.clone(), ..offer(fid) };
+    let ask = |request: cluster::OfferStoreRequest| call(&world, &front, cluster::OFFER_STORE, &request, &[]);
+    assert_eq!(ask(good_offer()), AbortCode(0));
+    let (other_epoch, not_owner) = (AbortCode(refusal::OTHER_EPOCH), AbortCode(refusal::NOT_OWNER));
+    assert_eq!(ask(cluster::OfferStoreRequest { epoch: 7, ..good_offer() }), other_epoch);
+    let of_the_front = partition(0).as_str().into();
+    assert_eq!(ask(cluster::OfferStoreRequest { partition: of_the_front, ..good_offer() }), not_owner);
+    let with = |arguments| ask(cluster::OfferStoreRequest { arguments, ..good_offer() });
+    assert_eq!(with(store_arguments(root(0), 1 << 20)), AbortCode::VNOVOL);
+    assert_eq!(with(store_arguments(fs::Fid { vnode: 78, ..fid }, 1 << 20)), AbortCode::VNOVNODE);
+    assert_eq!(with(store_arguments(root(1), 1 << 20)), AbortCode::UAEISDIR);
+    assert_eq!(with(store_arguments(fid, u64::MAX)), AbortCode::UAEFBIG);
+    let whole = store_arguments(fid, 1 << 20);
+    for length in 0..whole.len() {
+        assert_eq!(with(whole[..length].to_vec()), AbortCode::RXGEN_SS_UNMARSHAL, "{length}");
+    }
+    let offered = || -> cluster::OfferStoreReply {
+        let message = [xdr::to_vec(&cluster::OFFER_STORE), xdr::to_vec(&good_offer())].concat();
+        let mut stream = MemoryStream::new(&message, 1000);
+        cluster::dispatch(&*world.nodes[1].service, &CallContext::new(&front), &mut stream).unwrap();
+        xdr::from_slice(&stream.outgoing).unwrap()
+    };
+    let mut number = 10;
+    let mut store = |(chunk_shift, objects): (u32, Vec<u64>), data: &[u8]| {
+        number += 1;
+        let caller = of_client.clone();
+        let request = cluster::StoreRequest { caller, number, chunk_shift, objects, ..place(fid) };
+        call(&world, &front, cluster::STORE, &request, data)
+    };
+    let bytes = |length: u32| {
+        [xdr::to_vec(&part_kind::BYTES), xdr::to_vec(&length), vec![7; length as usize]].concat()
+    };
+    let object = |number: u64| [xdr::to_vec(&part_kind::OBJECT), xdr::to_vec(&number)].concat();
+    let chunk = |object: u64, offset: u64, length: u32| {
+        [xdr::to_vec(&part_kind::CHUNK), xdr::to_vec(&object), xdr::to_vec(&offset), xdr::to_vec(&length)]
+            .concat()
+    };
+    let malformed = AbortCode::RXGEN_SS_UNMARSHAL;
+    let other = offered().objects[0];
+    let wrong: [(&str, Data<'_>); 9] = [
+        ("no data", &|_| Vec::new()),
+        ("an unknown part", &|_| xdr::to_vec(&3_u32)),
+        ("too little", &|_| bytes(1 << 19)),
+        ("a cut part", &|_| bytes(1 << 20)[..1 << 20].to_vec()),
+        ("a chunk in the middle of a chunk", &|own| [object(own), bytes(5), chunk(own, 32, 300)].concat()),
+        ("a chunk of an object that was not begun", &|own| chunk(own, 32, 300)),
+        ("an object of another store", &|_| [object(other), chunk(other, 32, 300)].concat()),
+        ("an object that cannot be", &|_| [object(u64::MAX), chunk(u64::MAX, u64::MAX, u32::MAX)].concat()),
+        ("an object twice", &|own| [object(own), object(own), bytes(1 << 20)].concat()),
+    ];
+    for (what, data) in wrong {
+        let own = offered().objects[0];
+        assert_eq!(store((18, vec![own]), &data(own)), malformed, "{what}");
+    }
+    let own = offered().objects[0];
+    let missing = [object(own), chunk(own, 32, 300)].concat();
+    assert_eq!(store((18, vec![own]), &missing), AbortCode::UAEIO, "an object that does not exist");
+    // What the client gets: the owner lives.
+    let restarting = AbortCode(refusal::OF_RX + AbortCode::VRESTARTING.0);
+    assert_eq!(store((18, vec![own]), &missing), restarting, "it was given up");
+    assert_eq!(store((18, vec![9 << 36]), &missing), restarting, "it was not offered");
+    let own = offered().objects[0];
+    let missing = [object(own), chunk(own, 32, 300)].concat();
+    assert_eq!(store((17, vec![own]), &missing), restarting, "chunks have another size");
+    assert_eq!(store((64, Vec::new()), &bytes(1 << 20)), malformed, "no chunk has this size");
+    let status =
+        fs::fetch_status(&*client.to(&world.nodes[1]), &fs::FetchStatusRequest { fid }).unwrap().status;
+    assert_eq!((status.length, status.data_version), (0, 0), "nothing has changed");
+    assert_eq!(store((18, Vec::new()), &[bytes(1 << 19), bytes(1 << 19)].concat()), AbortCode(0));
+    assert!(fetch_range(&*client.to(&world.nodes[1]), fid, 0, 1 << 21).unwrap().0 == vec![7; 1 << 20]);
 }

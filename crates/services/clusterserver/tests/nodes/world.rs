@@ -31,7 +31,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{ChunkPlace, ForeignChunks, MemoryChunks, MemoryMeta, StoreError};
+use store::{Bucket, ChunkPlace, ForeignChunks, MemoryChunks, MemoryMeta, NewObject, StoreError};
 use volserver::VolumeServer;
 use volume::{NewVolume, PartitionHandle, Permit, Space, VolumeOptions, Volumes, recorded_locks};
 
@@ -156,14 +156,33 @@ pub(crate) struct Local {
     volume_server: OnceLock<VolumeServer>,
     /// The file data of the other node's partition, and the identity of that.
     pub(crate) foreign: RwLock<Option<([u8; 16], ForeignChunks)>>,
+    /// The bucket in which this node creates objects for the other one.
+    pub(crate) bucket: RwLock<Option<Arc<dyn Bucket>>>,
+    /// Names of the objects whose creation was cancelled.
+    pub(crate) cancelled: Mutex<Vec<String>>,
     /// The chunks that were announced.
     pub(crate) expected: Mutex<Vec<([u8; 16], ChunkPlace)>>,
 }
 
 impl Local {
     pub(crate) fn new(partition: PartitionName) -> Arc<Local> {
-        let (network, sharing, open, volume_server, foreign, expected) = Default::default();
-        Arc::new(Local { partition, network, sharing, open, volume_server, foreign, expected })
+        let (network, sharing, open, volume_server) = Default::default();
+        let (foreign, bucket, cancelled, expected) = Default::default();
+        Arc::new(Local {
+            partition,
+            network,
+            sharing,
+            open,
+            volume_server,
+            foreign,
+            bucket,
+            cancelled,
+            expected,
+        })
+    }
+
+    fn server(&self) -> Result<Arc<FileServer>, AbortCode> {
+        self.open.read().as_ref().map(|(_, server)| server.clone()).ok_or(AbortCode::VNOVOL)
     }
 
     pub(crate) fn volume_server(&self) -> Result<&VolumeServer, AbortCode> {
@@ -218,8 +237,7 @@ impl Files for Local {
     }
 
     fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
-        let server = self.open.read().as_ref().map(|(_, server)| server.clone()).ok_or(AbortCode::VNOVOL)?;
-        let served = server.serve(|server| fs::dispatch(server, call, stream));
+        let served = self.server()?.serve(|server| fs::dispatch(server, call, stream));
         served.wait().map_err(|error| error.abort_code())?
     }
 
@@ -233,8 +251,27 @@ impl Files for Local {
         call: &CallContext<'_>,
         request: &cluster::FetchRequest,
     ) -> Result<cluster::FetchReply, AbortCode> {
-        let server = self.open.read().as_ref().map(|(_, server)| server.clone()).ok_or(AbortCode::VNOVOL)?;
-        let served = server.serve(|server| server.fetch_for_front(call, request));
+        let served = self.server()?.serve(|server| server.fetch_for_front(call, request));
+        served.wait().map_err(|error| error.abort_code())?
+    }
+
+    fn offer(
+        &self,
+        call: &CallContext<'_>,
+        request: &fs::StoreData64Request,
+    ) -> Result<cluster::OfferStoreReply, AbortCode> {
+        let served = self.server()?.serve(|server| server.offer_for_front(call, request));
+        served.wait().map_err(|error| error.abort_code())?
+    }
+
+    fn store(
+        &self,
+        call: &CallContext<'_>,
+        request: fs::StoreData64Request,
+        objects: (Vec<u64>, u64),
+        stream: &mut dyn CallStream,
+    ) -> Result<fs::StoreData64Reply, AbortCode> {
+        let served = self.server()?.serve(|server| server.store_for_front(call, request, objects, stream));
         served.wait().map_err(|error| error.abort_code())?
     }
 }
@@ -243,13 +280,33 @@ impl Data for Local {
     fn read(&self, _: &PartitionName, identity: [u8; 16], chunk: ChunkPlace) -> Result<Bytes, StoreError> {
         match &*self.foreign.read() {
             Some((known, chunks)) if *known == identity => chunks.read(chunk),
-            _ => Err(StoreError::Unavailable { place: "the bucket".into(), what: "not here".into() }),
+            _ => Err(unavailable("not here")),
         }
     }
 
     fn expect(&self, _: &PartitionName, identity: [u8; 16], chunks: &[ChunkPlace]) {
         self.expected.lock().extend(chunks.iter().map(|chunk| (identity, *chunk)));
     }
+
+    fn begin(&self, _: &PartitionName, identity: [u8; 16], object: &NewObject) -> Result<(), StoreError> {
+        assert_eq!(identity, crate::shelf::IDENTITY);
+        let bucket = self.bucket.read().clone().ok_or_else(|| unavailable("no bucket"))?;
+        bucket.begin(&object.name, &object.contents);
+        Ok(())
+    }
+
+    fn finish(&self, _: &PartitionName, object: &NewObject) -> Result<(), StoreError> {
+        let bucket = self.bucket.read().clone().unwrap();
+        bucket.finish(std::slice::from_ref(&object.name)).map_err(|error| unavailable(&error.to_string()))
+    }
+
+    fn cancel(&self, _: &PartitionName, object: &NewObject) {
+        self.cancelled.lock().push(object.name.clone());
+    }
+}
+
+fn unavailable(what: &str) -> StoreError {
+    StoreError::Unavailable { place: "the bucket".into(), what: what.to_owned() }
 }
 
 impl Services for Local {

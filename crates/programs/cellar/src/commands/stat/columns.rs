@@ -255,6 +255,8 @@ impl Tabular for ClusterFigures {
         ("RELAYED", Show::Bytes, |row| row.relayed),
         ("READS", Show::Count, |row| row.reads),
         ("READ", Show::Bytes, |row| row.read),
+        ("WRITES", Show::Count, |row| row.writes),
+        ("WRITTEN", Show::Bytes, |row| row.written),
         ("EXECUTED", Show::Count, |row| row.executed),
         ("STRANGERS", Show::Count, |row| row.strangers),
     ];
