@@ -25,6 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const FILES: u32 = 8;
 /// Maximum length of a file: two chunks and a partial one.
 const BYTES_MAX: usize = 600_000;
+/// Maximum length of one file in ten. The data of long ones is written to the bucket by the node that a writer has called.
+const LONG_BYTES_MAX: usize = 2_500_000;
 const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: 1_000_000_000 };
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -108,7 +110,11 @@ fn step(writer: u32, number: u64, files: &Files) -> Step {
         0 => Step::Remove(name),
         1 if name != other => Step::Rename(name, other),
         kind => {
-            let most = if kind < 7 { 5000 } else { BYTES_MAX };
+            let most = match kind {
+                ..7 => 5000,
+                7 | 8 => BYTES_MAX,
+                _ => LONG_BYTES_MAX,
+            };
             let length = rng.random_range(0..most);
             Step::Store(name, noise(&mut rng, length))
         }

@@ -1,4 +1,5 @@
-//! A large file that is read through a node that does not own it: the data comes from the bucket, not from the owner.
+//! A large file that is written and read through nodes that do not own it: the data goes to the bucket and comes from there, not
+//! through the owner.
 
 use super::walk::{ATTEMPTS, client, counts_of};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -10,16 +11,17 @@ use std::time::Instant;
 /// Size of the file. The nodes' copies of the bucket have room for it.
 const BYTES: usize = 100_000_000;
 
-/// Bytes of everything else that an owner may send a front for it.
+/// Bytes of everything else that may pass between a front and the owner for it.
 const ELSE_MAX: u64 = 1_000_000;
 
 /// Figures of a node, as they are called in its statistics.
 const FIGURES: [&str; 4] = ["relayed_bytes", "reads", "read_bytes", "reads_failed"];
+const WRITING: [&str; 2] = ["written_bytes", "writes_failed"];
 
 /// Stores a file through the node `writer`, and reads it twice through `reader`; neither owns the volume.
 pub(super) fn compare(cluster: &Cluster, volume: &str, (writer, reader): (usize, usize)) -> Result<()> {
     let data = noise(BYTES);
-    store(cluster, volume, writer, &data)?;
+    write(cluster, volume, writer, &data)?;
     for round in 0..2 {
         for attempt in 1..=ATTEMPTS {
             let (before, begun) = (counts_of(cluster, &FIGURES)?, Instant::now());
@@ -44,6 +46,21 @@ pub(super) fn compare(cluster: &Cluster, volume: &str, (writer, reader): (usize,
             break;
         }
     }
+    Ok(())
+}
+
+/// Stores the file, and verifies that its data did not pass through the owner.
+fn write(cluster: &Cluster, volume: &str, writer: usize, data: &[u8]) -> Result<()> {
+    let (before, begun) = (counts_of(cluster, &WRITING)?, Instant::now());
+    store(cluster, volume, writer, data)?;
+    let time = begun.elapsed();
+    let after = counts_of(cluster, &WRITING)?;
+    let [written, failed] = std::array::from_fn(|figure| after[writer][figure] - before[writer][figure]);
+    println!("interop: {BYTES} bytes stored, {time:.1?}: {written} to the bucket");
+    ensure!(
+        failed == 0 && written + ELSE_MAX >= BYTES as u64,
+        "{written} bytes were written, {failed} stores failed"
+    );
     Ok(())
 }
 
