@@ -40,6 +40,12 @@ impl Files {
         Ok(reply.fid)
     }
 
+    /// Returns the file with this name.
+    pub fn find(&self, directory: Fid, name: &str) -> Result<Fid> {
+        let request = fs::LookupRequest { directory, name: name.into() };
+        Ok(patiently("Lookup", || fs::lookup(&*self.connection, &request))?.fid)
+    }
+
     /// Removes a file.
     pub fn remove(&self, directory: Fid, name: &str) -> Result<()> {
         let request = fs::RemoveFileRequest { directory, name: name.into() };

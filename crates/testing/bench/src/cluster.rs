@@ -1,10 +1,12 @@
 //! Measures a cluster of three nodes over a bucket of SeaweedFS: walks over a tree of files by its owner and by another
-//! node, and the time in which clients go on after the owner's end. docs/lab/cluster.md explains the figures.
+//! node, large files written and read through both, and the time in which clients go on after the owner's end. docs/lab/cluster.md explains the figures.
 
+mod bulk;
 mod failover;
 mod pulse;
 mod walks;
 
+pub(crate) use bulk::{BulkOptions, bulk};
 pub(crate) use pulse::{PulseOptions, pulse};
 
 use crate::machine::Machine;
@@ -15,7 +17,7 @@ use interop::means::Means;
 /// Options of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ClusterOptions {
-    /// How often to walk over a tree in each way
+    /// How often to walk over a tree, and to store and fetch a large file, in each way
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Number of files in the tree
@@ -24,6 +26,9 @@ pub(crate) struct ClusterOptions {
     /// Number of clients that create the tree at a time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     makers: u32,
+    /// Size of a large file in MiB
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    mib: u32,
     /// How often to end the owner with each signal
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     ends: u32,
@@ -37,6 +42,8 @@ pub(crate) struct ClusterOptions {
 enum Part {
     /// Walks over a tree of files
     Walks,
+    /// Large files, stored and fetched
+    Bulk,
     /// The end of the owner
     Failover,
 }
@@ -66,6 +73,9 @@ pub(crate) fn run(options: &ClusterOptions) -> Result<()> {
     let is_wanted = |part| options.only.is_empty() || options.only.contains(&part);
     if is_wanted(Part::Walks) {
         println!("\n{}", walks::measure(&mut nodes, options)?);
+    }
+    if is_wanted(Part::Bulk) {
+        println!("\n{}", bulk::measure(&mut nodes, options)?);
     }
     if is_wanted(Part::Failover) {
         println!("\n{}", failover::measure(&mut nodes, options)?);

@@ -89,10 +89,14 @@ enum Role {
     /// Compares a partition in a bucket with one on a local disk, and with JuiceFS: small and large files, cold reads,
     /// a tree of files, a start with many volumes, requests to the bucket
     Bucket(bucket::BucketOptions),
+    /// Stores or fetches a large file through one node of a cluster; started by this program
+    #[command(hide = true)]
+    Bulk(cluster::BulkOptions),
     /// Creates files through one node of a cluster; started by this program
     #[command(hide = true)]
     Pulse(cluster::PulseOptions),
-    /// Measures a cluster of three nodes: walks over a tree of files by its owner and by another node, and how long clients
+    /// Measures a cluster of three nodes: walks over a tree of files by its owner and by another node, large files stored and
+    /// fetched through both, and how long clients
     /// wait when the owner is killed or stopped
     Cluster(cluster::ClusterOptions),
     /// Measures operations on whole volumes: dump, restore, release, move
@@ -120,6 +124,7 @@ fn main() -> ExitCode {
                 | Role::Drive(_)
                 | Role::Mounted(_)
                 | Role::ManyVolumes(_)
+                | Role::Bulk(_)
                 | Role::Pulse(_)
         )
     );
@@ -142,6 +147,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Some(Role::Tree(options)) => return tree::run(options),
         Some(Role::Mounted(options)) => return bucket::mounted(options),
         Some(Role::ManyVolumes(options)) => return bucket::many_volumes(options),
+        Some(Role::Bulk(options)) => return cluster::bulk(options),
         Some(Role::Pulse(options)) => return cluster::pulse(options),
         Some(Role::Cluster(options)) => return cluster::run(options),
         Some(Role::Bucket(options)) => return bucket::run(options),

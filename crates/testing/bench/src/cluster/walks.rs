@@ -83,7 +83,7 @@ fn round_of(nodes: &mut Cluster, volume: &str, files: u32) -> Result<[Walk; WALK
 }
 
 /// Returns the owner of the volumes and another node.
-fn two(nodes: &Cluster) -> Result<(usize, usize)> {
+pub(super) fn two(nodes: &Cluster) -> Result<(usize, usize)> {
     let owner = owner(nodes)?;
     Ok((owner, (owner + 1) % nodes.nodes.len()))
 }
@@ -93,13 +93,13 @@ fn owner(nodes: &Cluster) -> Result<usize> {
     nodes.present_owner("b")
 }
 
-fn requests(nodes: &Cluster) -> Result<Requests> {
+pub(super) fn requests(nodes: &Cluster) -> Result<Requests> {
     Seaweed::of(&nodes.host).requests(BUCKET)
 }
 
 /// Ends all nodes in order and starts them without copies of the bucket's data. The server of buckets goes on, without
 /// the page cache of its files. Waits until the volumes are served.
-fn start_cold(nodes: &mut Cluster) -> Result<()> {
+pub(super) fn start_cold(nodes: &mut Cluster) -> Result<()> {
     for node in &mut nodes.nodes {
         node.end_cellar("TERM")?;
     }
