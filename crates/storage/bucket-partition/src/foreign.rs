@@ -25,6 +25,9 @@ const REST: Duration = Duration::from_secs(5);
 const CREATION: ObjectsConfig =
     ObjectsConfig { patience: Duration::from_secs(20), request_limit: Duration::from_secs(15) };
 
+/// How long no object is created after a failure, at most. The first time it is [`REST`], then twice as long each time.
+const CREATION_REST_MAX: Duration = Duration::from_secs(300);
+
 /// Number of chunks that are read ahead at a time, for all callers.
 const AHEAD_MAX: usize = 16;
 
@@ -59,12 +62,23 @@ struct State {
     phase: Phase,
     /// When the bucket may be asked again, after it has failed.
     not_before: Option<Instant>,
+    /// When objects may be created again, and how long that was not to be.
+    creation: Option<(Instant, Duration)>,
 }
 
 impl State {
     /// Leaves the bucket alone for a while.
     fn rest(&mut self) {
         self.not_before = Some(Instant::now() + REST);
+    }
+
+    fn may_create(&self) -> bool {
+        self.creation.is_none_or(|(not_before, _)| Instant::now() >= not_before)
+    }
+
+    fn created(&mut self, is_done: bool) {
+        let rest = self.creation.map_or(REST, |(_, last)| (last * 2).min(CREATION_REST_MAX));
+        self.creation = (!is_done).then(|| (Instant::now() + rest, rest));
     }
 }
 
@@ -155,6 +169,9 @@ impl Foreign {
     /// As for [`read`](Self::read).
     pub fn begin(&self, identity: [u8; 16], object: &NewObject) -> Result<(), StoreError> {
         self.chunks_of(Uuid::from_bytes(identity), ChunkAddress::default())?;
+        if !self.state.lock().may_create() {
+            return Err(self.unavailable("no object was created lately"));
+        }
         self.created.begin(&object.name, &object.contents);
         Ok(())
     }
@@ -162,12 +179,12 @@ impl Foreign {
     /// Waits until an object that was begun exists, for 20 s at most.
     ///
     /// # Errors
-    /// `Unavailable` if it may not exist. No more requests are made for it, and the bucket is left alone for a while.
+    /// `Unavailable` if it may not exist. No more requests are made for it, and no other object is begun for a while.
     pub fn finish(&self, object: &NewObject) -> Result<(), StoreError> {
         let finished = self.created.finish(std::slice::from_ref(&object.name));
+        self.state.lock().created(finished.is_ok());
         finished.map_err(|error: BucketError| {
             self.created.cancel(&object.name);
-            self.state.lock().rest();
             self.unavailable(&error.to_string())
         })
     }

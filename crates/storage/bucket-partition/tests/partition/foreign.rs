@@ -7,7 +7,7 @@ use object_store::ObjectStore;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{ChunkAddress, ChunkPlace, Partition, StoreError};
+use store::{ChunkAddress, ChunkPlace, ObjectBuilder, Partition, StoreError};
 
 fn options(folder: Option<&Path>) -> BucketConfig {
     let cache = folder.map(|folder| LocalCache { folder: folder.to_owned(), bytes_max: 64 << 20 });
@@ -194,4 +194,24 @@ fn a_partition_takes_the_copies_of_its_reader() {
     let reader = foreign(&bucket, Some(&path), None);
     Raw(bucket.clone()).delete(&format!("chunks/{}", Raw(bucket.clone()).list("chunks").pop().unwrap().0));
     assert_eq!(reader.read(identity, chunk).unwrap(), [1; 5000][..]);
+}
+
+/// An object that is not created costs the next ones no time, and reads nothing.
+#[test]
+fn no_object_is_begun_soon_after_a_failure() {
+    let bucket = bucket();
+    let (owner, front) = (open(&bucket, None, None), foreign(&bucket, None, None));
+    let (identity, chunk) = shared(&owner, 1);
+    let [first, second, third] = [1, 2, 3].map(|id| ObjectBuilder::new((9 << 36) + id).build());
+    front.begin(identity, &first).unwrap();
+    front.finish(&first).unwrap();
+    assert_eq!(Raw(bucket.clone()).list("chunks").len(), 2);
+    front.begin(identity, &second).unwrap();
+    bucket.set_away(Some(Away::Failing));
+    assert!(front.finish(&second).unwrap_err().to_string().contains("cannot create"));
+    bucket.set_away(None);
+    assert!(front.begin(identity, &third).unwrap_err().to_string().contains("lately"));
+    assert_eq!(front.read(identity, chunk).unwrap(), [1; 5000][..]);
+    assert_eq!(Raw(bucket.clone()).list("chunks").len(), 2, "nothing goes on in the background");
+    assert!(front.begin([8; 16], &third).is_err(), "another partition");
 }
