@@ -99,7 +99,7 @@ impl FileCall<'_> {
             let begun = self.server.clock().monotonic();
             let stored =
                 view.volume.access(|volume| volume.store(&session.actor(), view.fid, &store, source));
-            claimed.begun = source.begun();
+            claimed.begun = source.begun(stored.is_ok());
             drop(claimed);
             let bytes = stored.is_ok().then_some(request.length);
             self.server.counters().stored(begun, self.server.clock().monotonic(), bytes);
@@ -162,6 +162,9 @@ impl FileCall<'_> {
     }
 }
 
+/// Number of objects that a node may have begun to create after the last one of which the owner has read.
+const UNREAD_OBJECTS: usize = 2;
+
 /// The data of a store.
 trait StoreSource: DataSource {
     /// Returns the objects in which chunks may be.
@@ -169,8 +172,8 @@ trait StoreSource: DataSource {
         &[]
     }
 
-    /// Returns those of them that may exist.
-    fn begun(&mut self) -> Vec<u64> {
+    /// Returns those of them that may exist. If the data has not been read to its end, there may be more than it says.
+    fn begun(&mut self, _is_complete: bool) -> Vec<u64> {
         Vec::new()
     }
 }
@@ -254,8 +257,14 @@ impl StoreSource for Parts<'_> {
         &self.objects
     }
 
-    fn begun(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.begun)
+    fn begun(&mut self, is_complete: bool) -> Vec<u64> {
+        let mut begun = std::mem::take(&mut self.begun);
+        if !is_complete {
+            // They are used in their order.
+            let next = begun.last().map_or(0, |last| self.objects.partition_point(|object| object <= last));
+            begun.extend(self.objects.iter().skip(next).take(UNREAD_OBJECTS));
+        }
+        begun
     }
 }
 

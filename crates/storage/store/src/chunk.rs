@@ -309,8 +309,8 @@ pub trait ChunkStore: Send + Sync {
         None
     }
 
-    /// Reserves ids of objects that another process may create ([`NewObject`](crate::NewObject)) for a store that begins within a
-    /// minute; none if that is impossible, or too many are reserved. Once such an object exists, its chunks can be taken
+    /// Reserves ids of objects that another process may create ([`NewObject`](crate::NewObject)) for a store that begins within ten
+    /// minutes; none if that is impossible, or too many are reserved. Once such an object exists, its chunks can be taken
     /// ([`ChunkStore::take_chunk`]) with an [`Import::default`].
     ///
     /// # Errors

@@ -458,8 +458,8 @@ pub struct OfferStoreReply {
     /// Owner of the file's first chunk: the key under which metadata refers to it, which is stored next to it. That of another
     /// chunk has the number of the chunk, from 0, in its last 8 bytes.
     pub owner: [u8; 24],
-    /// Numbers of objects that the calling node may create in the partition's bucket for this store, which has to begin within a
-    /// minute. None if all data has to be sent; then the other results mean nothing.
+    /// Numbers of objects that the calling node may create in the partition's bucket for this store, which has to begin within ten
+    /// minutes. None if all data has to be sent; then the other results mean nothing.
     pub objects: Vec<u64>,
 }
 

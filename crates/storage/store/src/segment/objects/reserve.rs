@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long an id is reserved without being claimed.
-const UNCLAIMED_MAX: Duration = Duration::from_secs(60);
+/// How long an id is reserved without being claimed. The store may wait for a worker, and the other process does not wait for it.
+const UNCLAIMED_MAX: Duration = Duration::from_secs(600);
 
 /// Maximum number of reserved ids.
 const RESERVED_IDS_MAX: usize = 16_384;
