@@ -511,7 +511,7 @@ impl Front {
         call.write(header.into()).map_err(Trouble::Owner)?;
         // Otherwise the call would begin with the first data, for which the client may take any time.
         call.flush().map_err(Trouble::Owner)?;
-        let means = (&*self.environment.data, &self.tally);
+        let means = (&*self.environment.data, &self.tally, self.environment.now);
         let mut data = outgoing.take_data(store.head_bytes);
         Placing::new(partition, offer, means, &mut *call).pass(&store.request, &mut data)?;
         outgoing.relay_reply(call, &self.tally.relayed_bytes)

@@ -32,6 +32,9 @@ pub(crate) struct Outgoing<'s> {
     is_complete: bool,
     has_replied: bool,
     fetch: Option<Fetch>,
+    /// Whether the call is a store of data.
+    is_store: bool,
+    /// The store, if its data may be written to the bucket.
     store: Option<Store>,
     /// Whether data of a store was read that is not kept.
     has_passed_data: bool,
@@ -48,6 +51,7 @@ impl<'s> Outgoing<'s> {
             is_complete: false,
             has_replied: false,
             fetch: None,
+            is_store: false,
             store: None,
             has_passed_data: false,
         }
@@ -62,13 +66,13 @@ impl<'s> Outgoing<'s> {
         Outgoing { fetch, ..Outgoing::new(head, stream) }
     }
 
-    /// Like [`Outgoing::new`], for a call that begins as this store.
+    /// Like [`Outgoing::new`], for a store of data. Its data may be written to the bucket if it is this one.
     pub(crate) fn of_store(
         head: Bytes,
         stream: &'s mut dyn CallStream,
         store: Option<Store>,
     ) -> Outgoing<'s> {
-        Outgoing { store, ..Outgoing::new(head, stream) }
+        Outgoing { is_store: true, store, ..Outgoing::new(head, stream) }
     }
 
     /// Returns the store whose data is to be written to the bucket.
@@ -135,6 +139,10 @@ impl<'s> Outgoing<'s> {
         call.write(header).map_err(owner)?;
         for piece in &self.kept {
             call.write(piece.clone()).map_err(owner)?;
+        }
+        if self.is_store && !self.is_complete {
+            // Otherwise the call would begin with the next data, for which the client may take any time.
+            call.flush().map_err(owner)?;
         }
         while !self.is_complete {
             let piece = self.stream.read_chunk(PIECE_BYTES).map_err(Trouble::Client)?;

@@ -11,17 +11,21 @@ use crate::outgoing::{PIECE_BYTES, Trouble};
 use crate::scope;
 use afs_idl::cluster::{self, PLACED_BYTES_MIN, part_kind};
 use afs_idl::{CallStream, ClientCall, StreamSource, fs};
-use base::AbortCode;
+use base::{AbortCode, Monotonic};
 use bytes::Bytes;
 use cluster_proto::PartitionName;
 use std::collections::VecDeque;
+use std::time::Duration;
 use store::{CHUNK_BYTES_MAX, ChunkOwner, Codec, NewObject, ObjectBuilder, RawChunk};
 use xdr::Encode;
 
 /// Maximum size of an object that is created here. Two of a store are in memory at a time.
 const OBJECT_BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum number of chunks in an object that is created here, so that the owner gets something from time to time.
+/// How long the owner may get nothing while the client sends data: servers end calls that are idle for minutes.
+const QUIET_MAX: Duration = Duration::from_secs(10);
+
+/// Maximum number of chunks in an object that is created here.
 const OBJECT_CHUNKS_MAX: usize = 256;
 
 /// The owner of the file has answered with nonsense.
@@ -110,8 +114,10 @@ impl Offer {
 pub(crate) struct Placing<'p> {
     partition: &'p PartitionName,
     offer: Offer,
-    means: (&'p dyn Data, &'p Tally),
+    means: (&'p dyn Data, &'p Tally, fn() -> Monotonic),
     call: &'p mut dyn ClientCall,
+    /// When the owner got something.
+    written: Monotonic,
     /// The next object. Its chunks follow the data which was sent, and those of the object that is being created.
     next: Option<ObjectBuilder>,
     creating: Option<NewObject>,
@@ -124,11 +130,12 @@ impl<'p> Placing<'p> {
     pub(crate) fn new(
         partition: &'p PartitionName,
         offer: Offer,
-        means: (&'p dyn Data, &'p Tally),
+        means: (&'p dyn Data, &'p Tally, fn() -> Monotonic),
         call: &'p mut dyn ClientCall,
     ) -> Placing<'p> {
         let (next, creating, has_written, is_broken) = (None, None, false, false);
-        Placing { partition, offer, means, call, next, creating, has_written, is_broken }
+        let written = (means.2)();
+        Placing { partition, offer, means, call, written, next, creating, has_written, is_broken }
     }
 
     /// Passes all data of a store on.
@@ -142,6 +149,9 @@ impl<'p> Placing<'p> {
         while at < end {
             let length = (chunk - at % chunk).min(end - at);
             let bytes = receive(length as usize, data)?;
+            if (self.means.2)().since(self.written) >= QUIET_MAX {
+                self.send(&[])?;
+            }
             if length < chunk {
                 self.drain()?;
                 self.send(bytes.as_ref())?;
@@ -202,7 +212,7 @@ impl<'p> Placing<'p> {
     /// Waits for the object that is being created, and sends the owner the places of its chunks.
     fn finish(&mut self) -> Result<(), Trouble> {
         let Some(object) = self.creating.take() else { return Ok(()) };
-        let (data, tally) = self.means;
+        let (data, tally, _) = self.means;
         if let Err(error) = data.finish(self.partition, &object) {
             return self.fail(&object, &error.to_string());
         }
@@ -248,11 +258,16 @@ impl<'p> Placing<'p> {
         for piece in bytes.chunks(PIECE_BYTES) {
             self.call.write(Bytes::copy_from_slice(piece)).map_err(Trouble::Owner)?;
         }
-        self.call.flush().map_err(Trouble::Owner)
+        self.flush()
     }
 
     fn write(&mut self, message: Vec<u8>) -> Result<(), Trouble> {
         self.call.write(message.into()).map_err(Trouble::Owner)?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Trouble> {
+        self.written = (self.means.2)();
         self.call.flush().map_err(Trouble::Owner)
     }
 }
@@ -286,6 +301,9 @@ fn unreadable(what: &str) -> Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_idl::MemoryStream;
+    use std::cell::Cell;
+    use store::{ChunkPlace, StoreError};
 
     const FID: fs::Fid = fs::Fid { volume: 1, vnode: 2, unique: 3 };
     const LEAST: u64 = PLACED_BYTES_MIN as u64;
@@ -363,5 +381,115 @@ mod tests {
         ] {
             assert_eq!(parse(bad), Err(Trouble::Client(MALFORMED)));
         }
+    }
+
+    thread_local! {
+        static SECONDS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A clock that goes on by 6 s each time it is read.
+    fn slow() -> Monotonic {
+        SECONDS.with(|seconds| seconds.set(seconds.get() + 6));
+        Monotonic(SECONDS.with(Cell::get) * 1_000_000_000)
+    }
+
+    /// A bucket that takes everything.
+    struct Willing;
+
+    impl Data for Willing {
+        fn read(&self, _: &PartitionName, _: [u8; 16], _: ChunkPlace) -> Result<Bytes, StoreError> {
+            unreachable!()
+        }
+
+        fn expect(&self, _: &PartitionName, _: [u8; 16], _: &[ChunkPlace]) {
+            unreachable!()
+        }
+
+        fn begin(&self, _: &PartitionName, _: [u8; 16], _: &NewObject) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn finish(&self, _: &PartitionName, _: &NewObject) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn cancel(&self, _: &PartitionName, _: &NewObject) {
+            unreachable!()
+        }
+    }
+
+    /// What the owner gets.
+    #[derive(Default)]
+    struct Got {
+        bytes: Vec<u8>,
+        flushed: usize,
+    }
+
+    impl CallStream for Got {
+        fn read(&mut self, _: &mut [u8]) -> Result<usize, AbortCode> {
+            unreachable!()
+        }
+
+        fn read_chunk(&mut self, _: usize) -> Result<Bytes, AbortCode> {
+            unreachable!()
+        }
+
+        fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+            self.bytes.extend_from_slice(&data);
+            Ok(())
+        }
+    }
+
+    impl ClientCall for Got {
+        fn flush(&mut self) -> Result<(), AbortCode> {
+            self.flushed = self.bytes.len();
+            Ok(())
+        }
+
+        fn end_request(&mut self) -> Result<(), AbortCode> {
+            unreachable!()
+        }
+
+        fn finish(self: Box<Self>) -> Result<(), AbortCode> {
+            unreachable!()
+        }
+    }
+
+    /// Three chunks in an object, a partial one, and a client so slow that the owner would get nothing for too long.
+    #[test]
+    fn parts_are_in_the_order_of_the_data() {
+        let offer = cluster::OfferStoreReply { chunk_shift: 12, codec: "raw".into(), ..good() };
+        let offer = Offer::parse(offer).unwrap().unwrap();
+        let data: Vec<u8> = (0..3 * 4096 + 10_u32).map(|n| (n / 7) as u8).collect();
+        let (fid, status) = (FID, fs::StoreStatus::default());
+        let (position, length, file_length) = (4096, data.len() as u64, 0);
+        let request = fs::StoreData64Request { fid, status, position, length, file_length };
+        let mut got = Got::default();
+        let (tally, partition): (_, PartitionName) = (Tally::default(), "cell/p".parse().unwrap());
+        let mut client = MemoryStream::new(&data, 1000);
+        let mut source = StreamSource::new(&mut client);
+        Placing::new(&partition, offer, (&Willing, &tally, slow), &mut got)
+            .pass(&request, &mut source)
+            .unwrap();
+        let part = |kind: u32, words: &[u32]| {
+            let words: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            [&kind.to_be_bytes()[..], &words].concat()
+        };
+        let nothing = part(part_kind::BYTES, &[0]);
+        let chunk = |offset| part(part_kind::CHUNK, &[0, 7, 0, offset, 4160]);
+        let expected = [
+            nothing.clone(),
+            nothing,
+            part(part_kind::OBJECT, &[0, 7]),
+            chunk(32),
+            chunk(32 + 4160),
+            chunk(32 + 2 * 4160),
+            part(part_kind::BYTES, &[10]),
+            data[3 * 4096..].to_vec(),
+        ];
+        assert_eq!(got.bytes, expected.concat());
+        assert_eq!(got.flushed, got.bytes.len());
+        let counters = tally.counters();
+        assert_eq!((counters.writes, counters.written_bytes, counters.writes_failed), (1, 3 * 4096, 0));
     }
 }

@@ -192,6 +192,10 @@ fn pauses_do_not_end_a_store() {
         let (got, reply) = fetch_range(&*scene.owner(), fid, 0, ALL).unwrap();
         assert!(got == data, "{sent} of {}", reply.status.length);
     }
+    // One that is forwarded as it is.
+    let short = &data[..MB];
+    store_slowly(&*scene.front(), fid, short, (300, &mut || std::thread::sleep(PAUSE))).unwrap();
+    assert!(fetch_range(&*scene.owner(), fid, 0, ALL).unwrap().0 == short);
     let counters = scene.counters();
     assert_eq!((counters.writes, counters.writes_failed, counters.unknown), (3, 0, 0), "{counters:?}");
 }
