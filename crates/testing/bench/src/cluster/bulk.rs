@@ -2,10 +2,10 @@
 
 use super::ClusterOptions;
 use super::walks::{requests, start_cold, two};
+use crate::generator::noise;
 use crate::report::{spread, table};
 use crate::statistics::{Spread, short};
 use anyhow::{Context, Result};
-use bytes::Bytes;
 use interop::cluster::Cluster;
 use interop::seaweed::Requests;
 use load::files::{Fid, Files, volume_root};
@@ -54,7 +54,7 @@ pub(crate) fn bulk(options: &BulkOptions) -> Result<()> {
     let locations = station.connect(SocketAddr::new(options.locations, 7003), 52, None);
     let root: Fid = volume_root(&*locations, &options.volume)?;
     let files = Files::new(station.connect(SocketAddr::new(options.address, 7000), FILE_SERVICE, None));
-    let data = noise(options.mib as usize);
+    let data = noise(u64::from(options.mib) << 20);
     let fid =
         if options.fetch { files.find(root, &options.file)? } else { files.create(root, &options.file)? };
     let begun = Instant::now();
@@ -65,19 +65,6 @@ pub(crate) fn bulk(options: &BulkOptions) -> Result<()> {
     }
     println!("{}", begun.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// Returns bytes that compression does not shrink.
-fn noise(mib: usize) -> Bytes {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    let data: Vec<u8> = (0..mib << 17).flat_map(|_| next()).collect();
-    data.into()
 }
 
 /// Seconds and requests of one pass.
