@@ -32,9 +32,7 @@ pub(crate) struct Outgoing<'s> {
     is_complete: bool,
     has_replied: bool,
     fetch: Option<Fetch>,
-    /// Whether the call is a store of data.
-    is_store: bool,
-    /// The store, if its data may be written to the bucket.
+    /// The store that the call is.
     store: Option<Store>,
     /// Whether data of a store was read that is not kept.
     has_passed_data: bool,
@@ -51,7 +49,6 @@ impl<'s> Outgoing<'s> {
             is_complete: false,
             has_replied: false,
             fetch: None,
-            is_store: false,
             store: None,
             has_passed_data: false,
         }
@@ -66,18 +63,18 @@ impl<'s> Outgoing<'s> {
         Outgoing { fetch, ..Outgoing::new(head, stream) }
     }
 
-    /// Like [`Outgoing::new`], for a store of data. Its data may be written to the bucket if it is this one.
+    /// Like [`Outgoing::new`], for a call that begins as this store.
     pub(crate) fn of_store(
         head: Bytes,
         stream: &'s mut dyn CallStream,
         store: Option<Store>,
     ) -> Outgoing<'s> {
-        Outgoing { is_store: true, store, ..Outgoing::new(head, stream) }
+        Outgoing { store, ..Outgoing::new(head, stream) }
     }
 
     /// Returns the store whose data is to be written to the bucket.
     pub(crate) fn store(&self) -> Option<&Store> {
-        self.store.as_ref()
+        self.store.as_ref().filter(|store| store.is_long())
     }
 
     /// Returns the data of a store: what was read after its arguments, also by earlier attempts, and the rest. The call cannot be
@@ -140,7 +137,8 @@ impl<'s> Outgoing<'s> {
         for piece in &self.kept {
             call.write(piece.clone()).map_err(owner)?;
         }
-        if self.is_store && !self.is_complete {
+        let kept_bytes = self.kept_bytes as u64;
+        if self.store.as_ref().is_some_and(|store| kept_bytes < store.call_bytes()) {
             // Otherwise the call would begin with the next data, for which the client may take any time.
             call.flush().map_err(owner)?;
         }

@@ -31,7 +31,7 @@ const OBJECT_CHUNKS_MAX: usize = 256;
 /// The owner of the file has answered with nonsense.
 const MALFORMED: AbortCode = AbortCode::RXGEN_CC_UNMARSHAL;
 
-/// A client's store of many bytes.
+/// A client's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Store {
     pub(crate) request: fs::StoreData64Request,
@@ -40,7 +40,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Returns the store that a call begins with, if it is one of many bytes; `None` for everything else.
+    /// Returns the store that a call begins with; `None` for other calls, and for arguments that no owner accepts.
     pub(crate) fn of(head: &[u8]) -> Option<Store> {
         let opcode = scope::opcode(head);
         let head_bytes = Store::request_bytes(opcode)?;
@@ -56,9 +56,18 @@ impl Store {
             let (position, length) = (position.into(), length.into());
             fs::StoreData64Request { fid, status, position, length, file_length: file_length.into() }
         };
-        let is_big = request.length >= PLACED_BYTES_MIN as u64;
         let is_range = request.position.checked_add(request.length).is_some();
-        (is_big && is_range).then_some(Store { request, head_bytes })
+        is_range.then_some(Store { request, head_bytes })
+    }
+
+    /// Whether its data may be written to the bucket here.
+    pub(crate) fn is_long(&self) -> bool {
+        self.request.length >= PLACED_BYTES_MIN as u64
+    }
+
+    /// Returns the length of the call.
+    pub(crate) fn call_bytes(&self) -> u64 {
+        (self.head_bytes as u64).saturating_add(self.request.length)
     }
 
     /// Size of opcode and arguments of a call that may be a store.
@@ -332,7 +341,8 @@ mod tests {
             (u64::MAX - LEAST + 1, LEAST, false),
             (1, u64::MAX, false),
         ] {
-            assert_eq!(Store::of(&long(position, length)).is_some(), is_written, "{position} {length}");
+            let found = Store::of(&long(position, length)).is_some_and(|store| store.is_long());
+            assert_eq!(found, is_written, "{position} {length}");
         }
         let least = LEAST as u32;
         let found = Store::of(&short(3, least, least + 3)).unwrap();
@@ -341,7 +351,8 @@ mod tests {
         for (position, length, file_length) in
             [(0, least - 1, 0), (u32::MAX, least, 0), (1 << 31, least, 0), (0, least, 1 << 31)]
         {
-            assert_eq!(Store::of(&short(position, length, file_length)), None, "{position} {length}");
+            let found = Store::of(&short(position, length, file_length)).filter(Store::is_long);
+            assert_eq!(found, None, "{position} {length}");
         }
         let whole = long(0, LEAST);
         for length in 0..64 {

@@ -94,12 +94,19 @@ impl FileCall<'_> {
         self.call(caller, Operation::StoreData, |session| {
             let request = request?;
             let (view, store) = session.storable(&request)?;
-            let claimed = view.volume.access(|volume| Ok(volume.claim_objects(source.objects())))?;
-            let mut claimed = claimed.ok_or(AbortCode::VRESTARTING)?;
+            let mut claimed = match source.objects() {
+                [] => None,
+                objects => {
+                    let claimed = view.volume.access(|volume| Ok(volume.claim_objects(objects)))?;
+                    Some(claimed.ok_or(AbortCode::VRESTARTING)?)
+                }
+            };
             let begun = self.server.clock().monotonic();
             let stored =
                 view.volume.access(|volume| volume.store(&session.actor(), view.fid, &store, source));
-            claimed.begun = source.begun(stored.is_ok());
+            if let Some(claimed) = &mut claimed {
+                claimed.begun = source.begun(stored.is_ok());
+            }
             drop(claimed);
             let bytes = stored.is_ok().then_some(request.length);
             self.server.counters().stored(begun, self.server.clock().monotonic(), bytes);
@@ -162,7 +169,7 @@ impl FileCall<'_> {
     }
 }
 
-/// Number of objects that a node may have begun to create after the last one of which the owner has read.
+/// Maximum number of objects that a node has begun to create and whose announcements the owner has not read.
 const UNREAD_OBJECTS: usize = 2;
 
 /// The data of a store.

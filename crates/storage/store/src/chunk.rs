@@ -325,8 +325,7 @@ pub trait ChunkStore: Send + Sync {
         ids.is_empty()
     }
 
-    /// Gives claimed ids up, except those of which a chunk was taken. Only the objects of those in `begun` may exist; they are
-    /// removed.
+    /// Releases claimed ids, except those from whose objects a chunk was taken. Objects of ids in `begun` may exist, and are removed.
     fn give_up_objects(&self, _ids: &[u64], _begun: &[u64]) {}
 
     /// Returns what another process has to know of a chunk; see [`ChunkStore::lend`] and [`ChunkStore::shared_in`].

@@ -503,8 +503,8 @@ pub struct StoreRequest {
     pub arguments: Vec<u8>,
     /// Size of a chunk, as it was offered.
     pub chunk_shift: u32,
-    /// The objects that were offered. Chunks can be in these only. Those of which nothing was taken are given up in the end, and
-    /// removed if their creation has begun.
+    /// The offered objects. Only these can contain chunks. At the end, those from which no chunk was taken are released, and removed if
+    /// their creation has begun.
     pub objects: Vec<u64>,
 }
 

@@ -153,7 +153,7 @@ fn the_owner_decides_who_may_write() {
     assert!(fetch_range(&*scene.owner(), fid, 0, ALL).unwrap().0 == data);
 }
 
-/// Stores data of which `sent` bytes are sent before `meanwhile` is called.
+/// Stores data. Sends the first `sent` bytes, calls `meanwhile`, then sends the rest.
 fn store_slowly(
     connection: &dyn ClientConnection,
     fid: fs::Fid,

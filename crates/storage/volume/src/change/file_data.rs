@@ -230,7 +230,7 @@ impl Drop for Staged<'_> {
     }
 }
 
-/// Objects that another process may create for a store. Dropping this gives up those of which nothing was taken.
+/// Objects that another process may create for a store. Dropping this releases those from which no chunk was taken.
 pub struct ClaimedObjects {
     volume: Arc<Volume>,
     ids: Vec<u64>,

@@ -2,9 +2,9 @@
 //!
 //! The id is one of this partition's own. It is *reserved*: there is an account of it, so that a sweep leaves the object alone. A store
 //! *claims* the ids that were reserved for it. The account is committed when the first chunk of the object is taken. When the store
-//! has ended, or has not begun within [`UNCLAIMED_MAX`], the ids of which nothing was taken are given up. The next maintenance
-//! removes the objects that may exist, as far as is known. Others that do, because they are created later still, or because a
-//! process has ended, have no account, and a sweep removes them.
+//! has ended, or has not begun within [`UNCLAIMED_MAX`], ids from whose objects no chunk was taken are released. The next maintenance
+//! removes the objects whose creation was announced. Others that exist, because they were created later or because a process has
+//! ended, have no account, and a sweep removes them.
 
 use super::super::header;
 use super::super::reading;
@@ -143,9 +143,6 @@ impl ObjectChunks {
 
     /// See [`ChunkStore::give_up_objects`](crate::ChunkStore::give_up_objects).
     pub(super) fn give_up(&self, ids: &[u64], begun: &[u64]) {
-        if ids.is_empty() {
-            return;
-        }
         let mut reserved = self.reserved.0.lock();
         let mut accounts = self.accounts.lock();
         for id in ids.iter().filter(|id| reserved.remove(id).is_some()) {
