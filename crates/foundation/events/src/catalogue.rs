@@ -319,6 +319,10 @@ figures! {
         reclaiming: gauge Count,
         /// Bytes of metadata and chunks that the scrubber has read since the start.
         scrubbed: counter Bytes,
+        /// Objects in the bucket that are kept for other partitions, which have borrowed them.
+        lent_objects: gauge Count,
+        /// Objects of other partitions in the bucket that contain data of this one.
+        borrowed_objects: gauge Count,
         /// Chunks stored by volumes with deduplication, each counted once.
         deduplicated_chunks: gauge Count,
         /// Number of references to these chunks by files.

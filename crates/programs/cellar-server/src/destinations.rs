@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// UDP port of volume servers.
-const PORT: u16 = 7005;
+pub(crate) const PORT: u16 = 7005;
 
 /// Time for which the cell's file servers are cached.
 const KNOWN_LIFETIME: Duration = Duration::from_secs(60);

@@ -110,6 +110,8 @@ impl Observatory {
         let shared = shared.inspect_err(|error| unreadable(error, "deduplication")).unwrap_or_default();
         let scrubbed = self.volumes.scrub_statistics(id);
         let scrubbed = scrubbed.inspect_err(|error| unreadable(error, "scrubbing")).unwrap_or_default();
+        let (lent_objects, borrowed_objects) =
+            self.volumes.chunk_store(id).map_or((0, 0), |chunks| chunks.loans());
         PartitionFigures {
             size: space.total_kib << 10,
             free: space.free_kib << 10,
@@ -118,6 +120,8 @@ impl Observatory {
             damaged: condition.damaged,
             reclaiming: condition.reclaiming,
             scrubbed: scrubbed.bytes_since_start,
+            lent_objects,
+            borrowed_objects,
             deduplicated_chunks: shared.chunks,
             deduplicated_names: shared.names,
             deduplicated: shared.stored_bytes,

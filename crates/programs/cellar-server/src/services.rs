@@ -809,7 +809,7 @@ fn demand_of_node(request: &[u8]) -> Demand {
         }
         // A transfer waits for these.
         (cluster::FORWARD_TO, Ok(ADMIN_SERVICE), opcode) => {
-            !matches!(opcode, cellar::OFFER_VOLUME | cellar::OFFER_OBJECTS | cellar::GET_CHUNK_DIGESTS)
+            !matches!(opcode, cellar::OFFER_VOLUME | cellar::BORROW_OBJECTS | cellar::GET_CHUNK_DIGESTS)
         }
         (cluster::FORWARD_TO, service, _) => {
             !matches!(service, Ok(vl::SERVICE_ID | pr::SERVICE_ID | ubik::SERVICE_ID))

@@ -109,9 +109,9 @@ fn of_cellar(opcode: u32) -> Option<(Named, CallKind)> {
         cellar::GET_CHECK | cellar::GET_CHECK_DAMAGES | cellar::GET_DAMAGED_PLACES => {
             (Named::Partition(1), Read)
         }
-        cellar::START_CHECK | cellar::STOP_CHECK => (Named::Partition(1), Change),
+        cellar::START_CHECK | cellar::STOP_CHECK | cellar::USED_OBJECTS => (Named::Partition(1), Change),
         cellar::GET_CHUNK_DIGESTS | cellar::DIGEST_CONTENTS => (Named::Transaction, Read),
-        cellar::OFFER_VOLUME | cellar::OFFER_OBJECTS | cellar::TAKE_VOLUME => (Named::Transaction, Change),
+        cellar::OFFER_VOLUME | cellar::BORROW_OBJECTS | cellar::TAKE_VOLUME => (Named::Transaction, Change),
         cellar::LIST_SNAPSHOTS | cellar::LIST_TRANSFERS => (Named::All, Read),
         _ => return None,
     })

@@ -14,15 +14,24 @@ use volume::{ChunkAddress, ChunkPlace, DataSource};
 
 /// The references that were read from the transfer, and not yet from the dump, with their offsets in the dump.
 #[derive(Clone, Default)]
-pub(crate) struct References(Arc<Mutex<VecDeque<(u64, Stored)>>>);
+pub(crate) struct References {
+    left: Arc<Mutex<VecDeque<(u64, Stored)>>>,
+    /// Whether the dump is followed by the end of a transfer, without which it must not be used.
+    pub(crate) has_end: bool,
+}
 
 impl References {
+    /// Those of a transfer, in which there are none yet.
+    pub(crate) fn of_transfer() -> References {
+        References { has_end: true, ..References::default() }
+    }
+
     pub(crate) fn add(&self, at: u64, stored: Stored) {
-        self.0.lock().push_back((at, stored));
+        self.left.lock().push_back((at, stored));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.left.lock().is_empty()
     }
 
     /// Returns the reference that stands for these bytes of the dump, if there is one.
@@ -30,7 +39,7 @@ impl References {
     /// # Errors
     /// A reference stands for some of these bytes or for earlier ones.
     fn take(&self, at: u64, length: u64) -> Result<Option<Stored>, ()> {
-        let mut all = self.0.lock();
+        let mut all = self.left.lock();
         match all.front().copied() {
             Some((begin, stored)) if begin == at && u64::from(stored.length) == length => {
                 all.pop_front();

@@ -121,6 +121,10 @@ fn read(
             Item::Vnode(_) | Item::End => return Err(reader.damaged("a volume header first").into()),
         }
     }
+    let more = reader.damaged("the end of the transfer");
+    if references.has_end && !stream.read_chunk(1).map_err(DumpError::Source)?.is_empty() {
+        return Err(more.into());
+    }
     Ok(header.unwrap_or_default())
 }
 

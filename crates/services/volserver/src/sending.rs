@@ -103,6 +103,7 @@ impl<'a> Sending<'a> {
         match lent.place(status, index)? {
             Place::Hole => writer.zeros(length, &mut self.gathered),
             Place::Chunk(ChunkPlace { address, origin }, bytes) if bytes == length => {
+                lent.named(ChunkPlace { address, origin });
                 let ChunkAddress { segment: object, offset, stored_bytes: record_bytes } = address;
                 let stored = Stored { length, object, offset, record_bytes, origin };
                 writer.stored(&stored, &mut self.gathered);
@@ -139,6 +140,8 @@ impl<'a> Sending<'a> {
 
     /// Ends the stream.
     pub(crate) fn end(&mut self) -> Result<(), AbortCode> {
+        // The target uses the objects only after the end.
+        self.lent.as_ref().map_or(Ok(()), Lent::keep)?;
         if let Some(writer) = self.writer.take() {
             writer.end(&mut self.gathered);
         }

@@ -1,6 +1,7 @@
 //! Partitions shared by several servers, each of which has some of them open.
 
 use base::{PartitionId, VolumeId};
+use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -15,6 +16,10 @@ pub trait OtherOwners: Send + Sync {
 
     /// Returns the prefix of `partition` in the bucket that contains `beside`; `None` if it is not in that bucket.
     fn prefix_beside(&self, partition: PartitionId, beside: PartitionId) -> Option<String>;
+
+    /// Returns an address at which calls of Cellar's own service that concern one of the partitions are accepted, whichever
+    /// server has it.
+    fn address(&self) -> Option<SocketAddrV4>;
 
     /// Whether another server has a volume with this id; `None` if that is not known after `wait`, because one does not
     /// answer, or a partition has no owner. It is asked again meanwhile.

@@ -61,29 +61,31 @@ impl VolumeServer {
         Ok(cellar::GetChunkDigestsReply { digests })
     }
 
-    /// OfferObjects (415): returns whether the next transfer may name chunks of the caller's partition.
-    pub(crate) fn offer_objects(
+    /// BorrowObjects (416): returns whether the next transfer may name chunks of the caller's partition.
+    pub(crate) fn borrow_objects(
         &self,
         caller: &CallContext<'_>,
-        request: cellar::OfferObjectsRequest,
-    ) -> Result<cellar::OfferObjectsReply, AbortCode> {
+        request: cellar::BorrowObjectsRequest,
+    ) -> Result<cellar::BorrowObjectsReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "Restore")?;
         let partition = u32::try_from(request.partition).ok().and_then(PartitionId::from_index);
         let owners = self.other_owners();
-        let prefix =
-            owners.zip(partition).and_then(|(owners, from)| owners.prefix_beside(from, used.partition()));
+        let own = used.partition();
+        let prefix = owners.zip(partition).and_then(|(owners, from)| owners.prefix_beside(from, own));
         let import = prefix.and_then(|prefix| {
-            let import = volume.import_chunks(&prefix, request.uuid, CHUNK_SHIFT);
+            let import = volume.import_chunks(&prefix, request.uuid, request.loan, CHUNK_SHIFT);
             import
                 .inspect_err(|error| {
-                    info!(volume = %volume.id(), %error, "the data of a volume has to be sent, not copied by \
-                        the bucket");
+                    info!(volume = %volume.id(), %error, "the data of a volume has to be sent, not borrowed");
                 })
                 .ok()
         });
-        let accepted = u32::from(import.is_some());
+        let identity = self.volumes().chunk_store(own).ok().and_then(|chunks| chunks.identity());
+        let import = import.filter(|_| identity.is_some());
+        let (accepted, borrower) = (u32::from(import.is_some()), own.index());
         used.set_import(import);
-        Ok(cellar::OfferObjectsReply { accepted })
+        let borrower_uuid = identity.unwrap_or_default();
+        Ok(cellar::BorrowObjectsReply { accepted, borrower, borrower_uuid })
     }
 
     /// TakeVolume (413).
@@ -100,9 +102,14 @@ impl VolumeServer {
             clone_id: request.clone_id,
             parent_id: volume.header().parent.0,
         };
-        let (import, references) = (used.take_import(), References::default());
+        let (import, references) = (used.take_import(), References::of_transfer());
         let mut expander = Expander::open(Local::new(self, &used, &volume)?, &references, stream)?;
-        let begun = self.volumes().receive(volume.id(), used.volume_id(), self.clock());
+        let begun = match import {
+            // What was borrowed under a loan that does not come about must not be kept for another transfer.
+            Some(_) => self.volumes().restore(volume.id()),
+            None => self.volumes().receive(volume.id(), used.volume_id(), self.clock()),
+        };
+        let is_borrowed = import.is_some();
         let restored = begun.map_err(|error| (dumping::refused(&error), None)).and_then(|mut restoration| {
             if let Some(import) = import {
                 restoration.set_import(import);
@@ -113,7 +120,7 @@ impl VolumeServer {
         // Releases the data received before.
         drop(expander);
         restored.map_err(|(code, left)| {
-            if let Some(left) = left.filter(|_| is_cut_off) {
+            if let Some(left) = left.filter(|_| is_cut_off && !is_borrowed) {
                 keep(&volume, *left);
             }
             code

@@ -49,6 +49,10 @@ pub struct Foreign {
     options: BucketConfig,
     cache_bytes: u64,
     key: LoadKey,
+    /// UUID of the partition, once it is known. No request is made under the lock.
+    identity: Mutex<Option<Uuid>>,
+    /// When the bucket was last asked for it; held meanwhile.
+    asked: Mutex<Option<Instant>>,
     /// Held while it is opened, so that this happens once at a time.
     opening: Mutex<()>,
     /// No request is made under the lock.
@@ -70,6 +74,10 @@ impl State {
     /// Leaves the bucket alone for a while.
     fn rest(&mut self) {
         self.not_before = Some(Instant::now() + REST);
+    }
+
+    fn is_resting(&self) -> bool {
+        self.not_before.is_some_and(|not_before| Instant::now() < not_before)
     }
 
     fn may_create(&self) -> bool {
@@ -122,9 +130,46 @@ impl Foreign {
         let home = Home { objects: objects("", place.to_owned(), limits), place: PathBuf::from(place) };
         let of_chunks = |limits| objects(CHUNKS, format!("{place}/{CHUNKS}"), limits);
         let (chunks, created) = (Arc::new(of_chunks(limits)), of_chunks(CREATION));
-        let (opening, state, ahead) = Default::default();
+        let (identity, asked, opening, state, ahead) = Default::default();
         let (runtime, options) = (Arc::clone(runtime), options.clone());
-        Foreign { runtime, home, chunks, created, options, cache_bytes, key, opening, state, ahead }
+        Foreign {
+            runtime,
+            home,
+            chunks,
+            created,
+            options,
+            cache_bytes,
+            key,
+            identity,
+            asked,
+            opening,
+            state,
+            ahead,
+        }
+    }
+
+    /// Whether this is the partition with this identity. If it is not known as that, this needs a request, once every few seconds;
+    /// `None` if the bucket does not answer, or has not answered lately.
+    pub fn is_of(&self, identity: [u8; 16]) -> Option<bool> {
+        if self.is_known_as(identity) {
+            return Some(true);
+        }
+        // One request for all that wait.
+        let mut asked = self.asked.lock();
+        if asked.is_none_or(|asked| asked.elapsed() >= REST) {
+            if self.state.lock().is_resting() {
+                return None;
+            }
+            let found = self.home.find().inspect_err(|_| self.state.lock().rest()).ok()?;
+            *self.identity.lock() = found.map(|version| version.uuid);
+            *asked = Some(Instant::now());
+        }
+        Some(self.is_known_as(identity))
+    }
+
+    /// Whether this is known to be the partition with this identity. Sends no request.
+    pub fn is_known_as(&self, identity: [u8; 16]) -> bool {
+        self.identity.lock().is_some_and(|own| *own.as_bytes() == identity)
     }
 
     /// Returns a chunk of the partition with this identity, decoded and verified.
@@ -245,8 +290,7 @@ impl Foreign {
             Phase::Open(open) if open.partition == partition => Some(&open.chunks),
             Phase::Open(_) | Phase::Closed => None,
         };
-        let is_resting = state.not_before.is_some_and(|not_before| Instant::now() < not_before);
-        if is_resting && !open.is_some_and(|open| open.is_at_hand(address)) {
+        if state.is_resting() && !open.is_some_and(|open| open.is_at_hand(address)) {
             return Err(self.unavailable("the bucket has not answered lately"));
         }
         Ok(open.cloned())

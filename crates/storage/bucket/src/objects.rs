@@ -141,6 +141,19 @@ impl Objects {
         self.prefix.clone().join(name)
     }
 
+    /// Reads a part of the object `full`, which errors call `name`.
+    fn read_full(&self, full: &Name, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
+        let options = GetOptions::new().with_range(Some(range));
+        let found = self.repeat(&format!("read {full}"), async || {
+            let found = self.bucket.get_opts(full, options.clone()).await?;
+            Ok(ObjectPart { object_bytes: found.meta.size, bytes: found.bytes().await? })
+        });
+        found.map_err(|error| match error {
+            BucketError::Missing { .. } => BucketError::Missing { name: name.to_owned() },
+            other => other,
+        })
+    }
+
     fn check(&self) -> Result<(), BucketError> {
         if self.is_abandoned.load(Relaxed) {
             return Err(BucketError::Unavailable("the process has ended".into()));
@@ -307,16 +320,11 @@ impl Bucket for Objects {
     }
 
     fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
-        let full = self.name(name);
-        let options = GetOptions::new().with_range(Some(range));
-        let found = self.repeat(&format!("read {full}"), async || {
-            let found = self.bucket.get_opts(&full, options.clone()).await?;
-            Ok(ObjectPart { object_bytes: found.meta.size, bytes: found.bytes().await? })
-        });
-        found.map_err(|error| match error {
-            BucketError::Missing { .. } => BucketError::Missing { name: name.to_owned() },
-            other => other,
-        })
+        self.read_full(&self.name(name), name, range)
+    }
+
+    fn read_other(&self, from: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
+        self.read_full(&name_of(from), from, range)
     }
 
     fn copy(&self, from: &str, name: &str) -> Result<u64, BucketError> {

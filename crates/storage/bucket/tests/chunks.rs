@@ -73,6 +73,10 @@ impl Bucket for Planted {
         self.objects.read(name, range)
     }
 
+    fn read_other(&self, from: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
+        self.objects.read_other(from, range)
+    }
+
     fn copy(&self, from: &str, name: &str) -> Result<u64, BucketError> {
         self.objects.copy(from, name)
     }

@@ -1,7 +1,10 @@
 //! The interface for file data: immutable, checksummed, compressed chunks.
 
 use crate::digest::{Digest, digest};
-use crate::{CacheStatistics, EncodedChunk, Import, Loan, MetaStore, ObjectTerms, SegmentAudit, StoreError};
+use crate::{
+    Borrower, CacheStatistics, EncodedChunk, Import, LentObjects, Loan, MetaStore, ObjectTerms, SegmentAudit,
+    StoreError,
+};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -207,9 +210,9 @@ pub trait ChunkStore: Send + Sync {
         true
     }
 
-    /// Returns the identity of the partition if other processes can read this chunk in its bucket, at its
-    /// [place](ChunkStore::chunk_place).
-    fn shared_in(&self, _address: ChunkAddress) -> Option<[u8; 16]> {
+    /// Returns where other processes can read this chunk in the bucket, if they can: the identity of the partition whose object
+    /// contains it, and its place there.
+    fn shared_at(&self, _address: ChunkAddress) -> Option<([u8; 16], ChunkPlace)> {
         None
     }
 
@@ -286,21 +289,88 @@ pub trait ChunkStore: Send + Sync {
     /// `Io`; `Damaged` if there is no such segment.
     fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError>;
 
-    /// Keeps the objects that contain chunks for another partition in the same bucket to copy, until the result is dropped;
+    /// Returns the identity of the partition if it is in a bucket where others can know it.
+    fn identity(&self) -> Option<[u8; 16]> {
+        None
+    }
+
+    /// Keeps the objects that contain chunks for another partition in the same bucket to borrow, until the result is dropped;
     /// `None` if there is no bucket, or the chunks are encrypted. Chunks that metadata references after this call may be
-    /// taken over by [`ChunkStore::take_chunk`] of the other partition's store.
+    /// taken over by [`ChunkStore::take_chunk`] of the other partition's store, until the result is dropped or, if
+    /// [`ChunkStore::keep_lent`] has succeeded, [`ChunkStore::end_loan`] is called.
     fn lend(&self) -> Option<Loan> {
         None
     }
 
-    /// Starts to take over chunks of the partition with this UUID, whose objects in the same bucket have names that begin
-    /// with `prefix`.
+    /// Returns the place of a chunk for another partition that borrows its object. An object that is itself borrowed becomes this
+    /// partition's own before.
     ///
     /// # Errors
-    /// Why that is impossible: the partition is another one, the bucket makes no copies, a partition is encrypted or in no
-    /// bucket. Chunks then have to be read and appended.
-    fn import(&self, _prefix: &str, _partition: [u8; 16]) -> Result<Import, StoreError> {
+    /// `Unavailable`, `Damaged`; errors of the metadata.
+    fn lendable(&self, address: ChunkAddress) -> Result<ChunkPlace, StoreError> {
+        Ok(ChunkPlace { address, origin: address.segment })
+    }
+
+    /// Records durably that these objects are lent: they are kept until [`ChunkStore::end_loan`] is called. The other
+    /// partition may use them once this has returned.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Fenced`; errors of the metadata. The objects may be kept or not.
+    fn keep_lent(&self, _loan: &Loan, _borrower: Borrower, _objects: &[u64]) -> Result<(), StoreError> {
         Err(StoreError::Meta("this partition is not in a bucket".into()))
+    }
+
+    /// Returns the objects that are lent, or only those that this partition keeps for nothing but their loan. Ask the borrower's
+    /// [`ChunkStore::used_of_loan`] about them.
+    fn lent(&self, _is_unneeded: bool) -> Vec<LentObjects> {
+        Vec::new()
+    }
+
+    /// Returns the number of objects that are lent, and of those that are borrowed.
+    fn loans(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// Records that the borrower does not use these objects any more, and never will under this loan.
+    ///
+    /// # Errors
+    /// `Unavailable`; errors of the metadata. They are returned by [`ChunkStore::lent`] again then.
+    fn end_loan(&self, _loan: u64, _objects: &[u64]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Returns those of these objects that this partition uses or may still take under a loan, which is named by the UUID of the lender
+    /// and its number. The others are never used again under this loan. With `brings_home`, maintenance makes those in use this
+    /// partition's own.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Fenced`; errors of the metadata. All of them may be in use.
+    fn used_of_loan(
+        &self,
+        _of: ([u8; 16], u64),
+        _objects: &[u64],
+        _brings_home: bool,
+    ) -> Result<Vec<u64>, StoreError> {
+        Err(StoreError::Meta("this partition is not in a bucket".into()))
+    }
+
+    /// Starts to take over chunks of the partition with this UUID, whose objects in the same bucket have names that begin
+    /// with `prefix`, under a loan of it.
+    ///
+    /// # Errors
+    /// Why that is impossible: the partition is another one, a partition is encrypted or in no bucket. Chunks then have to be
+    /// read and appended.
+    fn import(&self, _prefix: &str, _partition: [u8; 16], _loan: u64) -> Result<Import, StoreError> {
+        Err(StoreError::Meta("this partition is not in a bucket".into()))
+    }
+
+    /// Checks that the other partition has recorded that it keeps what was taken over. Call it before a commit takes metadata that
+    /// refers to it into use.
+    ///
+    /// # Errors
+    /// `Damaged` if it has not; `Unavailable`.
+    fn check_import(&self, _import: &Import) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// Returns how another process may create objects of this partition in the bucket; `None` if it may not: there is no bucket,
@@ -328,11 +398,6 @@ pub trait ChunkStore: Send + Sync {
     /// Releases claimed ids, except those from whose objects a chunk was taken. Objects of ids in `begun` may exist, and are removed.
     fn give_up_objects(&self, _ids: &[u64], _begun: &[u64]) {}
 
-    /// Returns what another process has to know of a chunk; see [`ChunkStore::lend`] and [`ChunkStore::shared_in`].
-    fn chunk_place(&self, address: ChunkAddress) -> ChunkPlace {
-        ChunkPlace { address, origin: address.segment }
-    }
-
     /// Takes over a chunk by its place in the other partition, or in a reserved object, without reading it; returns its address here. The chunk is
     /// durable then, and its contents are checked only when it is read. Each can be taken once. [`ChunkStore::release`] it
     /// like one that was appended.
@@ -343,7 +408,7 @@ pub trait ChunkStore: Send + Sync {
         Err(StoreError::Meta("this partition is not in a bucket".into()))
     }
 
-    /// Ends an import: what was not taken of the copied objects can be reclaimed.
+    /// Ends an import: what was not taken of the objects can be reclaimed.
     fn end_import(&self, _import: Import) {}
 
     /// Reports that no metadata references this chunk any more, so that its space can be reclaimed. Call it

@@ -53,9 +53,9 @@ pub use memory::MemoryChunks;
 pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};
 pub use partition::{Partition, PartitionConfig, PartitionParts, PartitionStatistics};
 pub use segment::{
-    Bucket, BucketError, ChunkNames, ChunkOf, ChunkStatistics, DiskCache, DiskCacheConfig,
-    DiskCacheStatistics, EncodedChunk, ForeignChunks, Import, Loan, NewObject, ObjectBuilder, ObjectChunks,
-    ObjectConfig, ObjectPart, ObjectTerms, RawChunk, Recount, Reserve, SegmentAccount, SegmentAudit,
-    SegmentConfig, SegmentFacts, SegmentStore, UNLIMITED_BYTES, VisitObject,
+    Borrower, Bucket, BucketError, ChunkNames, ChunkOf, ChunkStatistics, DiskCache, DiskCacheConfig,
+    DiskCacheStatistics, EncodedChunk, ForeignChunks, Import, LOAN_OBJECTS_MAX, LentObjects, Loan, NewObject,
+    ObjectBuilder, ObjectChunks, ObjectConfig, ObjectPart, ObjectTerms, RawChunk, Recount, Reserve,
+    SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore, UNLIMITED_BYTES, VisitObject,
 };
 pub use tenure::Tenure;

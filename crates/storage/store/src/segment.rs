@@ -36,9 +36,9 @@ pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
 pub use config::{Reserve, SegmentConfig};
 pub use encoded::{EncodedChunk, RawChunk};
 pub use objects::{
-    Bucket, BucketError, DiskCache, DiskCacheConfig, DiskCacheStatistics, ForeignChunks, Import, Loan,
-    NewObject, ObjectBuilder, ObjectChunks, ObjectConfig, ObjectPart, ObjectTerms, UNLIMITED_BYTES,
-    VisitObject,
+    Borrower, Bucket, BucketError, DiskCache, DiskCacheConfig, DiskCacheStatistics, ForeignChunks, Import,
+    LOAN_OBJECTS_MAX, LentObjects, Loan, NewObject, ObjectBuilder, ObjectChunks, ObjectConfig, ObjectPart,
+    ObjectTerms, UNLIMITED_BYTES, VisitObject,
 };
 pub(crate) use record::crc32c;
 pub use recount::{ChunkNames, ChunkOf, Recount};

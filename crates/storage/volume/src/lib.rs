@@ -66,7 +66,10 @@ pub use crate::restore::split::Split;
 pub use crate::upkeep::compactor::{CompactionPolicy, CompactionStatistics, CompactionStep};
 pub use crate::upkeep::quarantine::Quarantined;
 pub use crate::upkeep::scrubber::{ScrubPolicy, ScrubStatistics, ScrubStep};
-pub use store::{CacheStatistics, ChunkAddress, ChunkPlace, Import, Loan, ObjectTerms};
+pub use store::{
+    Borrower, CacheStatistics, ChunkAddress, ChunkPlace, ChunkStore, Import, LOAN_OBJECTS_MAX, LentObjects,
+    Loan, ObjectTerms,
+};
 pub use volume_records::policy::{Kept, Period, Policy};
 pub use volume_records::totals::Totals;
 pub use volume_records::{

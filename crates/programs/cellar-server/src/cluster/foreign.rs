@@ -10,7 +10,7 @@ use cluster_proto::PartitionName;
 use clusterserver::Data;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{ChunkPlace, NewObject, StoreError};
 
 /// How long a client's call waits for the bucket. Then the owner is asked for the data.
@@ -66,6 +66,44 @@ impl ForeignData {
         })
     }
 
+    /// Returns the partition with this identity: the named one, unless chunks of that are in objects which it has borrowed. `None` if
+    /// that is not known without a request.
+    fn known(&self, named: &PartitionName, identity: [u8; 16]) -> Option<&Foreign> {
+        let named = self.partitions.get(named).filter(|named| named.is_known_as(identity));
+        named.or_else(|| self.partitions.values().find(|foreign| foreign.is_known_as(identity)))
+    }
+
+    /// Returns the partition with this identity, like [`known`](Self::known).
+    ///
+    /// # Errors
+    /// `Unavailable` if there is none, or the bucket does not answer.
+    fn identified(&self, named: &PartitionName, identity: [u8; 16]) -> Result<&Foreign, StoreError> {
+        if let Some(known) = self.known(named, identity) {
+            return Ok(known);
+        }
+        let own = self.partition(named)?;
+        let unavailable =
+            |what: &str| StoreError::Unavailable { place: named.to_string(), what: what.into() };
+        rx::waiting(|| {
+            let (begun, mut is_silent) = (Instant::now(), false);
+            for foreign in std::iter::once(own).chain(self.partitions.values()) {
+                match foreign.is_of(identity) {
+                    Some(true) => return Ok(foreign),
+                    Some(false) => {}
+                    None => is_silent = true,
+                }
+                if is_silent && begun.elapsed() >= REQUEST_LIMIT {
+                    break;
+                }
+            }
+            Err(unavailable(if is_silent {
+                "the bucket does not answer, or has not answered lately"
+            } else {
+                "no partition that is configured here contains the chunk"
+            }))
+        })
+    }
+
     /// Reads nothing of a partition that this node is about to open itself, until the result is dropped.
     pub(crate) fn suspend(self: &Arc<Self>, partition: &PartitionName) -> Suspended {
         if let Some(foreign) = self.partitions.get(partition) {
@@ -82,7 +120,7 @@ impl Data for ForeignData {
         identity: [u8; 16],
         chunk: ChunkPlace,
     ) -> Result<Bytes, StoreError> {
-        let foreign = self.partition(partition)?;
+        let foreign = self.identified(partition, identity)?;
         if foreign.is_at_hand(chunk.address) {
             return foreign.read(identity, chunk);
         }
@@ -90,7 +128,7 @@ impl Data for ForeignData {
     }
 
     fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkPlace]) {
-        if let Some(foreign) = self.partitions.get(partition) {
+        if let Some(foreign) = self.known(partition, identity) {
             foreign.expect(identity, chunks);
         }
     }

@@ -5,6 +5,7 @@ use super::addresses::Addresses;
 use super::foreign::{ForeignData, Suspended};
 use super::turns::Turns;
 use crate::buckets::{connect, process_file};
+use crate::destinations;
 use crate::environment::Way;
 use crate::threads::wait;
 use adminserver::GiveUpError;
@@ -18,7 +19,7 @@ use cluster::{
 use cluster_proto::Owned;
 use clusterserver::{Members, Ownership};
 use rx::Server;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -43,6 +44,8 @@ pub(crate) struct Node {
     buckets: Vec<(PartitionId, BucketAddress, Option<String>)>,
     handovers: Handovers,
     addresses: Arc<Addresses>,
+    /// Where this node's volume service is.
+    volume_service: SocketAddrV4,
     turns: Turns,
     foreign: Arc<ForeignData>,
     /// Connections from the cluster's port.
@@ -95,6 +98,7 @@ impl Node {
             buckets,
             handovers: Handovers::default(),
             addresses: Arc::new(service),
+            volume_service: SocketAddrV4::new(cluster.address, destinations::PORT),
             turns,
             foreign,
             way: Way::default(),
@@ -125,6 +129,11 @@ impl Node {
     /// Call it before a partition is opened here, and keep the result until it is closed.
     pub(crate) fn suspend_reads(&self, place: &PartitionName) -> Suspended {
         self.foreign.suspend(place)
+    }
+
+    /// Returns the address of this node's volume service.
+    pub(super) fn volume_service(&self) -> SocketAddrV4 {
+        self.volume_service
     }
 
     pub(super) fn addresses(&self) -> &Addresses {

@@ -8,6 +8,8 @@ use afs_idl::{CallStream, cellar, vol};
 use base::{AbortCode, CallContext, PartitionId, VolumeId};
 use cluster_proto::{CallKind, PartitionName, Repeat, transaction_numbers};
 use clusterserver::{Services, kind_of_administration};
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,6 +18,12 @@ use volserver::{OtherOwners, VolumeServer};
 
 /// Maximum number of reported deletions that wait. For more, parked volumes take their places half a minute later.
 const DELETIONS_MAX: usize = 1024;
+
+/// How often the owners of other partitions are asked for borrowed objects that are of no use here.
+const LOANS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Number of these intervals after which they are also asked for some that are.
+const OTHER_LOANS: u32 = 30;
 
 /// The services of this process, as other nodes use them.
 #[derive(Default)]
@@ -37,8 +45,10 @@ impl Others {
     /// Begins to serve calls of the volume server. The thread ends with this value.
     pub(super) fn set_volume_server(&self, server: Weak<VolumeServer>) {
         let (deletions, deleted) = sync_channel(DELETIONS_MAX);
+        let loans = server.clone();
         if self.volume_server.set(server.clone()).is_ok() && self.deletions.set(deletions).is_ok() {
             _ = thread("deletions", move || follow(&deleted, &server));
+            _ = thread("loans", move || end_loans(&loans));
         }
     }
 
@@ -51,6 +61,15 @@ fn follow(deleted: &Receiver<VolumeId>, server: &Weak<VolumeServer>) {
     for volume in deleted {
         let Some(server) = server.upgrade() else { return };
         server.deleted_elsewhere(volume);
+    }
+}
+
+fn end_loans(server: &Weak<VolumeServer>) {
+    let mut after = BTreeMap::new();
+    for count in (1..=OTHER_LOANS).cycle() {
+        std::thread::sleep(LOANS_INTERVAL);
+        let Some(server) = server.upgrade() else { return };
+        server.end_loans((count == OTHER_LOANS).then_some(&mut after));
     }
 }
 
@@ -101,6 +120,10 @@ impl OtherOwners for Calls {
 
     fn prefix_beside(&self, partition: PartitionId, beside: PartitionId) -> Option<String> {
         self.node().prefix_beside(partition, beside)
+    }
+
+    fn address(&self) -> Option<SocketAddrV4> {
+        Some(self.node().volume_service())
     }
 
     fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool> {

@@ -17,7 +17,7 @@ use fileserver::{Answer, FileServer};
 use observe::Sheet;
 use rx::{PeerReport, Server};
 use rx_security::KeyRing;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -209,6 +209,10 @@ impl OtherOwners for Calls {
     }
 
     fn prefix_beside(&self, _: PartitionId, _: PartitionId) -> Option<String> {
+        match self.0 {}
+    }
+
+    fn address(&self) -> Option<SocketAddrV4> {
         match self.0 {}
     }
 

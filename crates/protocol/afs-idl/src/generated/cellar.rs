@@ -32,6 +32,7 @@ pub const CHUNK_RANGES_MAX: usize = 256;
 pub const CHUNK_DIGESTS_MAX: usize = 256;
 pub const DIGEST_BYTES: usize = 32;
 pub const UUID_BYTES: usize = 16;
+pub const LENT_OBJECTS_MAX: usize = 1000;
 pub const FIGURE_ROWS_MAX: usize = 1001;
 pub const FIGURES_MAX: usize = 64;
 pub const FIGURE_NUMBERS_MAX: usize = 1024;
@@ -2130,52 +2131,124 @@ impl Decode for GetChunkDigestsReply {
     }
 }
 
-/// Opcode of OfferObjects.
-pub const OFFER_OBJECTS: u32 = 415;
+/// Opcode of BorrowObjects.
+pub const BORROW_OBJECTS: u32 = 416;
 
-/// Request of OfferObjects.
+/// Request of BorrowObjects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OfferObjectsRequest {
+pub struct BorrowObjectsRequest {
     pub transaction: i32,
     /// The source's partition, and its UUID.
     pub partition: i32,
     pub uuid: [u8; UUID_BYTES],
+    /// Number of the loan, unique in the source's partition.
+    pub loan: u64,
 }
 
-impl Encode for OfferObjectsRequest {
+impl Encode for BorrowObjectsRequest {
     fn encode(&self, out: &mut Vec<u8>) {
         self.transaction.encode(out);
         self.partition.encode(out);
         fixed::encode(&self.uuid, out);
+        self.loan.encode(out);
     }
 }
 
-impl Decode for OfferObjectsRequest {
-    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<OfferObjectsRequest, XdrError> {
-        Ok(OfferObjectsRequest {
+impl Decode for BorrowObjectsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<BorrowObjectsRequest, XdrError> {
+        Ok(BorrowObjectsRequest {
             transaction: i32::decode(source)?,
             partition: i32::decode(source)?,
             uuid: fixed::decode(source)?,
+            loan: u64::decode(source)?,
         })
     }
 }
 
-/// Reply of OfferObjects.
+/// Reply of BorrowObjects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OfferObjectsReply {
-    /// 0 if the target's partition is not in the same bucket, or cannot take objects over.
+pub struct BorrowObjectsReply {
+    /// 0 if the target's partition is not in the same bucket, or cannot borrow objects.
     pub accepted: u32,
+    /// The target's partition, and its UUID.
+    pub borrower: u32,
+    pub borrower_uuid: [u8; UUID_BYTES],
 }
 
-impl Encode for OfferObjectsReply {
+impl Encode for BorrowObjectsReply {
     fn encode(&self, out: &mut Vec<u8>) {
         self.accepted.encode(out);
+        self.borrower.encode(out);
+        fixed::encode(&self.borrower_uuid, out);
     }
 }
 
-impl Decode for OfferObjectsReply {
-    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<OfferObjectsReply, XdrError> {
-        Ok(OfferObjectsReply { accepted: u32::decode(source)? })
+impl Decode for BorrowObjectsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<BorrowObjectsReply, XdrError> {
+        Ok(BorrowObjectsReply {
+            accepted: u32::decode(source)?,
+            borrower: u32::decode(source)?,
+            borrower_uuid: fixed::decode(source)?,
+        })
+    }
+}
+
+/// Opcode of UsedObjects.
+pub const USED_OBJECTS: u32 = 417;
+
+/// Request of UsedObjects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsedObjectsRequest {
+    /// The borrower's partition, and its UUID.
+    pub partition: u32,
+    pub uuid: [u8; UUID_BYTES],
+    /// The lender's UUID, and the loan.
+    pub lender: [u8; UUID_BYTES],
+    pub loan: u64,
+    pub objects: Vec<u64>,
+    /// Whether the borrower is to copy those in use to its own partition, because the lender has no use for them.
+    pub brings_home: u32,
+}
+
+impl Encode for UsedObjectsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+        fixed::encode(&self.uuid, out);
+        fixed::encode(&self.lender, out);
+        self.loan.encode(out);
+        list::encode(&self.objects, out, u64::encode);
+        self.brings_home.encode(out);
+    }
+}
+
+impl Decode for UsedObjectsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<UsedObjectsRequest, XdrError> {
+        Ok(UsedObjectsRequest {
+            partition: u32::decode(source)?,
+            uuid: fixed::decode(source)?,
+            lender: fixed::decode(source)?,
+            loan: u64::decode(source)?,
+            objects: list::decode(source, LENT_OBJECTS_MAX, u64::decode)?,
+            brings_home: u32::decode(source)?,
+        })
+    }
+}
+
+/// Reply of UsedObjects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsedObjectsReply {
+    pub used: Vec<u64>,
+}
+
+impl Encode for UsedObjectsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        list::encode(&self.used, out, u64::encode);
+    }
+}
+
+impl Decode for UsedObjectsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<UsedObjectsReply, XdrError> {
+        Ok(UsedObjectsReply { used: list::decode(source, LENT_OBJECTS_MAX, u64::decode)? })
     }
 }
 
@@ -2672,7 +2745,8 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         LIST_TRANSFERS => "ListTransfers",
         OFFER_VOLUME => "OfferVolume",
         GET_CHUNK_DIGESTS => "GetChunkDigests",
-        OFFER_OBJECTS => "OfferObjects",
+        BORROW_OBJECTS => "BorrowObjects",
+        USED_OBJECTS => "UsedObjects",
         TAKE_VOLUME => "TakeVolume",
         DIGEST_CONTENTS => "DigestContents",
         GET_FIGURES => "GetFigures",
@@ -2721,7 +2795,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (GET_CHUNK_DIGESTS, "GetChunkDigests"),
     (TAKE_VOLUME, "TakeVolume"),
     (DIGEST_CONTENTS, "DigestContents"),
-    (OFFER_OBJECTS, "OfferObjects"),
+    (BORROW_OBJECTS, "BorrowObjects"),
+    (USED_OBJECTS, "UsedObjects"),
     (GET_FIGURES, "GetFigures"),
     (GET_SLOW_CALLS, "GetSlowCalls"),
     (START_PROFILE, "StartProfile"),
@@ -3052,14 +3127,25 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Offers to take over the data of files in objects of a bucket. The next TakeVolume of the transaction may then contain
-    /// references to chunks of the source's partition.
-    /// (OfferObjects, opcode 415.)
-    fn offer_objects(
+    /// Offers to lend objects of a bucket that contain the data of files. The next TakeVolume of the transaction may then contain
+    /// references to chunks in them. The source records the loan in the bucket before it ends the transfer.
+    /// (BorrowObjects, opcode 416.)
+    fn borrow_objects(
         &self,
         caller: &CallContext<'_>,
-        request: OfferObjectsRequest,
-    ) -> Result<OfferObjectsReply, AbortCode> {
+        request: BorrowObjectsRequest,
+    ) -> Result<BorrowObjectsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Returns which objects of a loan are in use at the borrower, or may still be taken. The others are never used again under this
+    /// loan, so that the lender may remove them.
+    /// (UsedObjects, opcode 417.)
+    fn used_objects(
+        &self,
+        caller: &CallContext<'_>,
+        request: UsedObjectsRequest,
+    ) -> Result<UsedObjectsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -3211,8 +3297,11 @@ macro_rules! impl_cellar_server {
             fn get_chunk_digests(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
                 handler.get_chunk_digests(caller, request)
             }
-            fn offer_objects(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::OfferObjectsRequest) -> Result<cellar::OfferObjectsReply, AbortCode> {
-                handler.offer_objects(caller, request)
+            fn borrow_objects(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::BorrowObjectsRequest) -> Result<cellar::BorrowObjectsReply, AbortCode> {
+                handler.borrow_objects(caller, request)
+            }
+            fn used_objects(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::UsedObjectsRequest) -> Result<cellar::UsedObjectsReply, AbortCode> {
+                handler.used_objects(caller, request)
             }
             fn take_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
                 handler.take_volume(caller, request, stream)
@@ -3231,8 +3320,11 @@ macro_rules! impl_cellar_server {
                 fn get_chunk_digests(&self, caller: &CallContext<'_>, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
                     get_chunk_digests(self, caller, request)
                 }
-                fn offer_objects(&self, caller: &CallContext<'_>, request: cellar::OfferObjectsRequest) -> Result<cellar::OfferObjectsReply, AbortCode> {
-                    offer_objects(self, caller, request)
+                fn borrow_objects(&self, caller: &CallContext<'_>, request: cellar::BorrowObjectsRequest) -> Result<cellar::BorrowObjectsReply, AbortCode> {
+                    borrow_objects(self, caller, request)
+                }
+                fn used_objects(&self, caller: &CallContext<'_>, request: cellar::UsedObjectsRequest) -> Result<cellar::UsedObjectsReply, AbortCode> {
+                    used_objects(self, caller, request)
                 }
                 fn take_volume(&self, caller: &CallContext<'_>, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
                     take_volume(self, caller, request, stream)
@@ -3526,7 +3618,8 @@ pub fn dispatch<T: Server + ?Sized>(
         LIST_TRANSFERS => server::serve(&mut source, |request| server.list_transfers(caller, request)),
         OFFER_VOLUME => server::serve(&mut source, |request| server.offer_volume(caller, request)),
         GET_CHUNK_DIGESTS => server::serve(&mut source, |request| server.get_chunk_digests(caller, request)),
-        OFFER_OBJECTS => server::serve(&mut source, |request| server.offer_objects(caller, request)),
+        BORROW_OBJECTS => server::serve(&mut source, |request| server.borrow_objects(caller, request)),
+        USED_OBJECTS => server::serve(&mut source, |request| server.used_objects(caller, request)),
         TAKE_VOLUME => {
             server::serve_split(&mut source, |request, stream| server.take_volume(caller, request, stream))
         }
@@ -3800,13 +3893,22 @@ pub fn get_chunk_digests(
     client::call(connection, GET_CHUNK_DIGESTS, request)
 }
 
-/// Offers to take over the data of files in objects of a bucket. The next TakeVolume of the transaction may then contain
-/// references to chunks of the source's partition.
-pub fn offer_objects(
+/// Offers to lend objects of a bucket that contain the data of files. The next TakeVolume of the transaction may then contain
+/// references to chunks in them. The source records the loan in the bucket before it ends the transfer.
+pub fn borrow_objects(
     connection: &dyn ClientConnection,
-    request: &OfferObjectsRequest,
-) -> Result<OfferObjectsReply, AbortCode> {
-    client::call(connection, OFFER_OBJECTS, request)
+    request: &BorrowObjectsRequest,
+) -> Result<BorrowObjectsReply, AbortCode> {
+    client::call(connection, BORROW_OBJECTS, request)
+}
+
+/// Returns which objects of a loan are in use at the borrower, or may still be taken. The others are never used again under this
+/// loan, so that the lender may remove them.
+pub fn used_objects(
+    connection: &dyn ClientConnection,
+    request: &UsedObjectsRequest,
+) -> Result<UsedObjectsReply, AbortCode> {
+    client::call(connection, USED_OBJECTS, request)
 }
 
 /// Restores the stream (docs/reference/formats/transfer.md) into the transaction's volume. If the call or the
@@ -3993,8 +4095,10 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<OfferVolumeReply>(check);
     crate::tests::check::<GetChunkDigestsRequest>(check);
     crate::tests::check::<GetChunkDigestsReply>(check);
-    crate::tests::check::<OfferObjectsRequest>(check);
-    crate::tests::check::<OfferObjectsReply>(check);
+    crate::tests::check::<BorrowObjectsRequest>(check);
+    crate::tests::check::<BorrowObjectsReply>(check);
+    crate::tests::check::<UsedObjectsRequest>(check);
+    crate::tests::check::<UsedObjectsReply>(check);
     crate::tests::check::<TakeVolumeRequest>(check);
     crate::tests::check::<TakeVolumeReply>(check);
     crate::tests::check::<DigestContentsRequest>(check);

@@ -75,6 +75,10 @@ impl OtherOwners for Sharing {
         None
     }
 
+    fn address(&self) -> Option<SocketAddrV4> {
+        None
+    }
+
     fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool> {
         self.front.upgrade().unwrap().is_elsewhere(volume, wait.min(HOLD))
     }

@@ -1,20 +1,22 @@
 //! Tests of transfers between partitions of one bucket.
 
-use super::counting::{PREFIX, UUID};
-use super::support::{Cell, Disks, LARGE, START, admin};
+use super::counting::{IN_USE, LOAN, PREFIX, UUID};
+use super::support::{Cell, Disks, LARGE, START, admin, anybody};
 use super::transfers::{ID, Pair, contents, noise, take};
 use crate::OtherOwners;
 use afs_format::transfer::{CHUNK_BYTES, Stored, Writer};
 use afs_idl::MemoryStream;
-use afs_idl::cellar::OfferObjectsRequest;
+use afs_idl::cellar::{BorrowObjectsRequest, UsedObjectsRequest};
 use afs_idl::vol::{self, attach_mode};
 use base::{AbortCode, PartitionId, VolumeId};
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::MemoryChunks;
-use volume::{ChunkAddress, ChunkPlace, StoredChunk};
+use volume::{Borrower, ChunkAddress, ChunkPlace, LentObjects, StoredChunk};
 
 const TARGET: u32 = super::transfers::TARGET;
 const REFUSED: Result<(), AbortCode> = Err(AbortCode::VOLSERREAD_DUMPERROR);
@@ -34,6 +36,10 @@ impl OtherOwners for Beside {
 
     fn prefix_beside(&self, partition: PartitionId, _: PartitionId) -> Option<String> {
         self.0.filter(|_| partition.index() as i32 == LARGE).map(str::to_owned)
+    }
+
+    fn address(&self) -> Option<SocketAddrV4> {
+        None
     }
 
     fn has(&self, _: VolumeId, _: Duration) -> Option<bool> {
@@ -67,6 +73,9 @@ fn data_in_objects_is_not_sent() {
     assert!(done > 8 * CHUNK_BYTES as u64, "{done}");
     let counted = [&from.reads, &pair.disks.reads, &pair.disks.appends].map(|count| count.load(Relaxed));
     assert_eq!((counted, pair.network.asked()), ([0; 3], 0), "no data is read or written");
+    let kept = std::mem::take(&mut *from.loans.kept.lock());
+    let borrower = Borrower { partition: UUID, index: LARGE as u32 };
+    assert_eq!((kept.len(), kept[0].loan, kept[0].borrower, kept[0].objects.len()), (1, LOAN, borrower, 2));
     pair.other.set_flags(to, 0).unwrap();
     pair.other.end(to).unwrap();
     assert_eq!(contents(&pair.target()), contents(&pair.volume()));
@@ -113,6 +122,96 @@ fn a_transfer_of_references_that_is_cut_off_is_repeated() {
     }
 }
 
+/// The objects may be used from the end of the transfer on, not from that of the dump in it.
+#[test]
+fn a_transfer_without_its_end_is_not_used() {
+    let (pair, _) = pair(Some(PREFIX), None);
+    pair.send(0);
+    pair.write("tiny", b"other");
+    let (dump, chunk, before) = (dump(&pair), first_chunk(&pair), contents(&pair.target()));
+    let data = noise(3, 2 * CHUNK_BYTES);
+    let at = dump.windows(64).position(|bytes| *bytes == data[..64]).unwrap();
+    let to = pair.other.open(TARGET, LARGE, attach_mode::BUSY).unwrap();
+    let mut stream = Vec::new();
+    let mut writer = Writer::begin(&mut stream);
+    writer.raw(&dump[..at], &mut stream);
+    writer.stored(&chunk, &mut stream);
+    writer.raw(&dump[at + chunk.length as usize..], &mut stream);
+    let whole = stream.len();
+    writer.end(&mut stream);
+    let more = [&stream[..whole], &stream[whole - 5..whole]].concat();
+    for stream in [&stream[..whole], &stream[..stream.len() - 1], &more] {
+        let request = BorrowObjectsRequest { transaction: to, partition: LARGE, uuid: UUID, loan: LOAN };
+        assert_eq!(pair.other.server.borrow_objects(&admin(), request).unwrap().accepted, 1);
+        take(&pair.other, to, stream).unwrap_err();
+        assert_eq!(contents(&pair.target()), before);
+    }
+    pair.other.end(to).unwrap();
+    pair.other.check();
+}
+
+#[test]
+fn loans_end_when_the_borrower_does_not_use_the_objects() {
+    let (pair, from) = pair(Some(PREFIX), None);
+    let lent = |loan, index, partition, objects: &[u64]| {
+        let borrower = Borrower { partition, index };
+        LentObjects { lender: UUID, loan, borrower, objects: objects.to_vec() }
+    };
+    let large = LARGE as u32;
+    let (other, away) = (lent(8, large, [1; 16], &[1]), lent(7, 200, [2; 16], &[1]));
+    let (in_use, empty) = (lent(IN_USE, large, UUID, &[1, 2]), lent(IN_USE, large, UUID, &[]));
+    *from.loans.kept.lock() =
+        vec![lent(LOAN, large, UUID, &[1, 2, 3]), other.clone(), away.clone(), in_use.clone()];
+    *from.loans.used.lock() = vec![2];
+    let kept = || from.loans.kept.lock().clone();
+    pair.cell.server.end_loans(None);
+    let left = lent(LOAN, large, UUID, &[2]);
+    assert_eq!(kept(), [left, other.clone(), away.clone(), in_use]);
+    let mut after = BTreeMap::new();
+    pair.cell.server.end_loans(Some(&mut after));
+    assert_eq!(kept()[1..], [other, away, empty]);
+}
+
+#[test]
+fn loans_of_what_is_in_use_are_asked_for_in_turn() {
+    let (pair, from) = pair(Some(PREFIX), None);
+    let borrower = Borrower { partition: UUID, index: LARGE as u32 };
+    // All have the number of a loan of objects that the lender uses.
+    let lent = |object| LentObjects { lender: UUID, loan: IN_USE, borrower, objects: vec![object] };
+    *from.loans.kept.lock() = (0..90).map(lent).collect();
+    let mut after = BTreeMap::new();
+    pair.cell.server.end_loans(Some(&mut after));
+    assert_eq!(after.values().max(), Some(&IN_USE), "there may be more");
+    pair.cell.server.end_loans(Some(&mut after));
+    assert_eq!(after.values().max(), Some(&0), "it begins anew");
+}
+
+#[test]
+fn only_administrators_ask_for_the_use_of_objects() {
+    let (pair, from) = pair(Some(PREFIX), None);
+    *from.loans.used.lock() = vec![2];
+    let request = UsedObjectsRequest {
+        partition: LARGE as u32,
+        uuid: UUID,
+        lender: [1; 16],
+        loan: LOAN,
+        objects: vec![1, 2, 3],
+        brings_home: 1,
+    };
+    let ask = |caller, request| pair.cell.server.used_objects(&caller, request).map(|reply| reply.used);
+    assert_eq!(ask(admin(), request.clone()), Ok(vec![2]));
+    assert_eq!(ask(anybody(), request.clone()), Err(AbortCode::VOLSERBAD_ACCESS));
+    let others = [
+        UsedObjectsRequest { uuid: [2; 16], ..request.clone() },
+        UsedObjectsRequest { partition: 0, ..request.clone() },
+        UsedObjectsRequest { partition: 200, ..request.clone() },
+        UsedObjectsRequest { partition: u32::MAX, ..request },
+    ];
+    for other in others {
+        assert!(ask(admin(), other.clone()).is_err(), "{other:?}");
+    }
+}
+
 /// Returns a dump of the volume.
 fn dump(pair: &Pair) -> Vec<u8> {
     let transaction = pair.cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
@@ -146,8 +245,8 @@ fn references_to_anything_else_are_refused() {
     let at = dump.windows(64).position(|bytes| *bytes == data[..64]).unwrap();
     let to = pair.other.open(TARGET, LARGE, attach_mode::BUSY).unwrap();
     let offer = |uuid| {
-        let request = OfferObjectsRequest { transaction: to, partition: LARGE, uuid };
-        pair.other.server.offer_objects(&admin(), request).unwrap().accepted
+        let request = BorrowObjectsRequest { transaction: to, partition: LARGE, uuid, loan: LOAN };
+        pair.other.server.borrow_objects(&admin(), request).unwrap().accepted
     };
     // The dump with a reference in place of the bytes from `at` on.
     let stream = |at: usize, stored: Stored| {

@@ -58,7 +58,7 @@ fn call(cell: &Cell, opcode: u32, transaction: i32) -> Result<(), AbortCode> {
     wire.extend(transaction.to_be_bytes());
     wire.resize(400, 0);
     let mut stream = MemoryStream::new(&wire, 1000);
-    if (cellar::OFFER_VOLUME..=cellar::OFFER_OBJECTS).contains(&opcode) {
+    if (cellar::OFFER_VOLUME..=cellar::BORROW_OBJECTS).contains(&opcode) {
         cellar::dispatch(&cell.server, &admin(), &mut stream)
     } else {
         vol::dispatch(&cell.server, &admin(), &mut stream)
@@ -87,7 +87,7 @@ const OF_A_VOLUME: [u32; 22] = [
     cellar::GET_CHUNK_DIGESTS,
     cellar::TAKE_VOLUME,
     cellar::DIGEST_CONTENTS,
-    cellar::OFFER_OBJECTS,
+    cellar::BORROW_OBJECTS,
 ];
 
 #[test]

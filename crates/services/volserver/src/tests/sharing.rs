@@ -6,6 +6,7 @@ use afs_idl::MemoryStream;
 use afs_idl::vol::{self, attach_mode};
 use base::{AbortCode, PartitionId, VolumeId};
 use parking_lot::Mutex;
+use std::net::SocketAddrV4;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,10 @@ impl OtherOwners for Other {
     }
 
     fn prefix_beside(&self, _: PartitionId, _: PartitionId) -> Option<String> {
+        None
+    }
+
+    fn address(&self) -> Option<SocketAddrV4> {
         None
     }
 

@@ -1,6 +1,6 @@
 //! A volume server with two in-memory partitions, a settable clock, and a record of notifications.
 
-use super::counting::{Counting, CountingMeta};
+use super::counting::{Counting, CountingMeta, Loans};
 use crate::{Administrators, FileService, OtherOwners, VolumeServer, VolumeServerParts};
 use afs_idl::vol;
 use base::{
@@ -79,6 +79,8 @@ pub(super) struct Disks {
     pub(super) chunks: [Arc<MemoryChunks>; 2],
     /// Chunks of another server's partition in the bucket of the large one.
     pub(super) beside: Option<Arc<MemoryChunks>>,
+    /// What was lent to that and borrowed from it.
+    pub(super) loans: Arc<Loans>,
     /// Number of chunks read on either partition.
     pub(super) reads: Arc<AtomicUsize>,
     /// Number of chunks stored on either partition.
@@ -112,6 +114,7 @@ impl Disks {
                 reads: self.reads.clone(),
                 appends: self.appends.clone(),
                 beside: self.beside.clone().filter(|_| which == 1),
+                loans: self.loans.clone(),
             }),
             space: Arc::new(space),
         }

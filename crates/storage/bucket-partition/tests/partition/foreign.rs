@@ -30,7 +30,7 @@ fn open(bucket: &FaultyBucket, folder: Option<&Path>, key: Option<u8>) -> Partit
 fn shared(partition: &Partition, byte: u8) -> ([u8; 16], ChunkPlace) {
     let address = put(partition, &format!("k{byte}"), &[byte; 5000]).unwrap();
     let chunks = partition.chunks();
-    (chunks.shared_in(address).unwrap(), chunks.chunk_place(address))
+    chunks.shared_at(address).unwrap()
 }
 
 fn why(read: Result<bytes::Bytes, StoreError>) -> String {
@@ -95,13 +95,13 @@ fn only_chunks_in_the_bucket_are_shared() {
     let owner = open(&bucket, None, None);
     let chunks = owner.chunks();
     let address = chunks.append(&[vec![1; 5000].into()], store::Codec::Raw).unwrap();
-    assert_eq!(chunks.shared_in(address), None);
+    assert_eq!(chunks.shared_at(address), None);
     chunks.sync().unwrap();
-    assert!(chunks.shared_in(address).is_some());
+    assert!(chunks.shared_at(address).is_some());
     // An object of an earlier epoch is there, too.
     drop((chunks, owner));
     let owner = open(&bucket, None, None);
-    assert!(owner.chunks().shared_in(address).is_some());
+    assert!(owner.chunks().shared_at(address).is_some());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of whole partitions in a bucket that is in memory, and that fails like one across a network.
 
+mod borrowing;
 mod checking;
 mod copies;
 mod crossing;

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 const ROW_VERSION: u8 = 1;
 const ROW_BYTES: usize = 18;
-/// The row of a copy ends with its origin.
+/// The row of a segment that was written as another one, a copy or borrowed, ends with its origin.
 const ROW_VERSION_COPY: u8 = 2;
 const ROW_BYTES_COPY: usize = ROW_BYTES + 8;
 /// Greater than every 8-byte key.
@@ -53,7 +53,7 @@ pub(super) struct Account {
     released: u64,
     /// Whether appending to the segment has ended.
     pub(super) sealed: bool,
-    /// For a copy of another partition's object, the id in its records.
+    /// For a segment that was written as another partition's, the id in its records.
     origin: Option<u64>,
     /// Whether another process may create the segment. Without a row, the segment is an orphan after a restart.
     is_reserved: bool,
@@ -228,12 +228,12 @@ impl Accounts {
         });
     }
 
-    /// Returns the id in the records of a segment: its own, unless it is a copy.
+    /// Returns the id in the records of a segment: its own, unless it was written as another one.
     pub(super) fn origin(&self, id: u64) -> u64 {
         self.segments.get(&id).and_then(|account| account.origin).unwrap_or(id)
     }
 
-    /// Whether the segment is a copy.
+    /// Whether the segment was written as another one: a copy, or borrowed.
     pub(super) fn is_copy(&self, id: u64) -> bool {
         self.segments.get(&id).is_some_and(|account| account.origin.is_some())
     }

@@ -134,13 +134,14 @@ impl SegmentAudit {
         meta: &dyn MetaStore,
         keys: Option<Arc<KeyRing>>,
     ) -> Result<SegmentAudit, StoreError> {
-        let lengths = objects::lengths(&*bucket)?;
+        let rows = Accounts::load(meta)?;
+        let (bucket, borrowed) = objects::located(bucket, meta, &rows)?;
+        let lengths = objects::lengths(&*bucket, &borrowed)?;
         let facts =
             |(id, length): (&u64, &u64)| (*id, SegmentFacts { file_bytes: Some(*length), account: None });
         let segments = lengths.iter().map(facts).collect();
-        let (rows, _) = Accounts::load(meta)?;
         let origin = |(id, account): (&u64, &Account)| Some((*id, account.facts().origin?));
-        let origins = rows.iter().filter_map(origin).collect();
+        let origins = rows.0.iter().filter_map(origin).collect();
         let reader = objects::ObjectReader::new(bucket, keys, lengths, origins);
         SegmentAudit::with_accounts(Box::new(reader), segments, meta)
     }

@@ -7,13 +7,16 @@
 //!
 //! The account of an object is committed after the object was created and before its chunks can be referenced. As
 //! commits survive in order, **every object that durable metadata references has an account**. So an open need not
-//! list the bucket, and an object without an account is an orphan, which [`FileData::sweep`](crate::FileData::sweep) removes.
+//! list the objects, and an object without an account is an orphan, which [`FileData::sweep`](crate::FileData::sweep) removes, unless it is
+//! lent.
 
 mod audit;
+mod borrowed;
 mod bucket;
 mod disk_cache;
 mod foreign;
 mod import;
+mod lent;
 mod loading;
 mod name;
 mod reserve;
@@ -25,9 +28,11 @@ mod unsaved;
 mod windows;
 
 pub(super) use audit::{ObjectReader, lengths};
+pub(super) use borrowed::located;
 pub use bucket::{Bucket, BucketError, ObjectPart, VisitObject};
 pub use disk_cache::{DiskCache, DiskCacheConfig, DiskCacheStatistics};
 pub use foreign::ForeignChunks;
 pub use import::{Import, Loan};
+pub use lent::{Borrower, LOAN_OBJECTS_MAX, LentObjects};
 pub use reserve::{NewObject, ObjectBuilder, ObjectTerms};
 pub use store::{ObjectChunks, ObjectConfig, UNLIMITED_BYTES};

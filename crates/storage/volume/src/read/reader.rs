@@ -154,7 +154,7 @@ impl FileReader {
 
     /// Returns where the next bytes are, in at most `places_max` places. Those that are [`Place::Here`] have at most `bytes_max`
     /// bytes in total. Returns at least one place until the end is reached, unless a limit is 0; then none. Chunks in a bucket are
-    /// named only if `is_shared`.
+    /// named only if `is_shared`; all of them are in one partition.
     ///
     /// # Errors
     /// Those of [`FileReader::next`].
@@ -163,13 +163,18 @@ impl FileReader {
         (places_max, bytes_max): (usize, usize),
         is_shared: bool,
     ) -> Result<Vec<Place>, VolumeError> {
-        let (mut places, mut bytes_left) = (Vec::new(), bytes_max as u64);
+        let (mut places, mut bytes_left, mut named) = (Vec::new(), bytes_max as u64, None);
         while self.at < self.end && places.len() < places_max {
             let shared = match &mut self.source {
                 Source::File(file) if is_shared => file.place(self.at, self.end)?,
                 _ => None,
             };
             if let Some(place) = shared {
+                if let Place::Shared { partition, .. } = place
+                    && *named.get_or_insert(partition) != partition
+                {
+                    break;
+                }
                 self.at += place.length();
                 places.push(place);
                 continue;
@@ -237,9 +242,8 @@ impl FileSource {
             return Ok(Some(Place::Hole(part.len() as u64)));
         }
         let chunks = &self.volume.home.handle.chunks;
-        Ok(chunks.shared_in(address).map(|partition| {
+        Ok(chunks.shared_at(address).map(|(partition, chunk)| {
             let length = part.len().min(used as usize - part.start) as u32;
-            let chunk = chunks.chunk_place(address);
             Place::Shared { partition, chunk, skipped: part.start as u32, length }
         }))
     }

@@ -2,10 +2,11 @@
 
 use crate::core::volume::Volume;
 use crate::restore::restoration::Restoration;
-use crate::{VnodeStatus, VolumeError};
-use base::Fid;
+use crate::{VnodeStatus, VolumeError, Volumes};
+use base::{Fid, PartitionId};
+use std::collections::HashSet;
 use std::sync::Arc;
-use store::{ChunkPlace, Import, Loan, StoreError};
+use store::{Borrower, ChunkPlace, ChunkStore, Import, Loan, StoreError};
 use volume_records::codec::Extent;
 
 /// Maximum number of chunks whose places one call returns.
@@ -38,8 +39,16 @@ impl Volume {
         self.home.handle.chunks.lend()
     }
 
+    /// Records that these objects of this volume's partition are lent; see [`store::ChunkStore::keep_lent`].
+    ///
+    /// # Errors
+    /// `Store`: the other partition may not use them.
+    pub fn keep_lent(&self, loan: &Loan, borrower: Borrower, objects: &[u64]) -> Result<(), VolumeError> {
+        Ok(self.home.handle.chunks.keep_lent(loan, borrower, objects)?)
+    }
+
     /// Starts to take over chunks for a restoration of this volume from the partition `partition`, whose prefix in the same
-    /// bucket this is and whose chunks have this size; see [`store::ChunkStore::import`].
+    /// bucket this is and whose chunks have this size, under a loan; see [`store::ChunkStore::import`].
     ///
     /// # Errors
     /// `Store`: they have to be received as bytes.
@@ -47,6 +56,7 @@ impl Volume {
         &self,
         prefix: &str,
         partition: [u8; 16],
+        loan: u64,
         chunk_shift: u8,
     ) -> Result<Import, VolumeError> {
         let own = self.shared.options.chunk_shift;
@@ -54,10 +64,10 @@ impl Volume {
             let what = format!("chunks have 2^{chunk_shift} bytes there, and 2^{own} here");
             return Err(StoreError::Damaged { place: prefix.to_owned(), what }.into());
         }
-        Ok(self.home.handle.chunks.import(prefix, partition)?)
+        Ok(self.home.handle.chunks.import(prefix, partition, loan)?)
     }
 
-    /// Returns where the data of a file is, from the chunk `first` on.
+    /// Returns where the data of a file is for a partition that borrows it, from the chunk `first` on.
     ///
     /// # Errors
     /// `Busy` if the file has another data version than in `status`; `NoVnode`, `Store`.
@@ -66,23 +76,47 @@ impl Volume {
         status: &VnodeStatus,
         first: u64,
     ) -> Result<StoredChunks, VolumeError> {
-        let _publish = self.group.publish.read();
         let fid: Fid = status.fid(self.id());
-        let vnode = self.vnode(fid)?;
-        if vnode.status.data_version != status.data_version {
-            return Err(VolumeError::Busy(self.id()));
-        }
         let known_to = first.saturating_add(WINDOW_CHUNKS);
-        let found = self.extents(&vnode, first, known_to - 1, WINDOW_CHUNKS as usize)?;
-        let chunks = &self.home.handle.chunks;
-        let place = |(index, extent)| match extent {
-            Extent::Chunk { address, length } => {
-                (index, StoredChunk::Own(chunks.chunk_place(address), length))
+        let (vnode, found) = {
+            let _publish = self.group.publish.read();
+            let vnode = self.vnode(fid)?;
+            if vnode.status.data_version != status.data_version {
+                return Err(VolumeError::Busy(self.id()));
             }
-            _ => (index, StoredChunk::Elsewhere),
+            let found = self.extents(&vnode, first, known_to - 1, WINDOW_CHUNKS as usize)?;
+            (vnode, found)
         };
-        let places = found.into_iter().map(place).collect();
+        let chunks = &self.home.handle.chunks;
+        let (mut places, mut not_lendable) = (Vec::with_capacity(found.len()), HashSet::new());
+        for (index, extent) in found {
+            let place = match extent {
+                Extent::Chunk { address, length } if !not_lendable.contains(&address.segment) => {
+                    match chunks.lendable(address) {
+                        Ok(place) => StoredChunk::Own(place, length),
+                        Err(error @ StoreError::Unavailable { .. }) => return Err(error.into()),
+                        Err(error) => {
+                            tracing::warn!(%error, "data that cannot be lent is sent");
+                            not_lendable.insert(address.segment);
+                            StoredChunk::Elsewhere
+                        }
+                    }
+                }
+                _ => StoredChunk::Elsewhere,
+            };
+            places.push((index, place));
+        }
         Ok(StoredChunks { chunk_shift: vnode.chunk_shift, known_to, places })
+    }
+}
+
+impl Volumes {
+    /// Returns the file data of a partition.
+    ///
+    /// # Errors
+    /// `NoPartition`.
+    pub fn chunk_store(&self, partition: PartitionId) -> Result<Arc<dyn ChunkStore>, VolumeError> {
+        Ok(Arc::clone(&self.partition(partition)?.handle.chunks))
     }
 }
 
@@ -91,6 +125,14 @@ impl Restoration {
     pub fn set_import(&mut self, import: Import) {
         self.end_import();
         self.import = Some(import);
+    }
+
+    /// Checks that what was taken over will be kept.
+    pub(crate) fn check_import(&self) -> Result<(), VolumeError> {
+        match &self.import {
+            Some(import) => Ok(self.home().handle.chunks.check_import(import)?),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn end_import(&mut self) {

@@ -529,6 +529,7 @@ impl Restoration {
         mut header: VolumeHeader,
         now: UnixTime,
     ) -> Result<Arc<Volume>, VolumeError> {
+        self.check_import()?;
         self.append_gathered()?;
         self.resolve()?;
         self.delete_missing()?;

@@ -218,6 +218,8 @@ impl Tabular for PartitionFigures {
         ("DAMAGED", Show::Now, |row| row.damaged),
         ("RECLAIMING", Show::Now, |row| row.reclaiming),
         ("SCRUBBED", Show::Bytes, |row| row.scrubbed),
+        ("LENT", Show::Now, |row| row.lent_objects),
+        ("BORROWED", Show::Now, |row| row.borrowed_objects),
         ("SHARED", Show::Size, |row| row.deduplicated),
         ("SAVED", Show::Size, |row| row.deduplication_saved),
     ];

@@ -15,17 +15,29 @@ use std::sync::Arc;
 /// Objects up to this size are read as a whole.
 const WHOLE_BYTES_MAX: u64 = 16 << 20;
 
-/// Returns the ids and lengths of all objects.
+/// Returns the ids and lengths of all objects, also of the borrowed ones with these ids.
 ///
 /// # Errors
 /// `Unavailable`.
-pub(in super::super) fn lengths(bucket: &dyn Bucket) -> Result<BTreeMap<u64, u64>, StoreError> {
+pub(in super::super) fn lengths(
+    bucket: &dyn Bucket,
+    borrowed: &[u64],
+) -> Result<BTreeMap<u64, u64>, StoreError> {
     let mut lengths = BTreeMap::new();
     let listed = bucket.list("", &mut |name, bytes| {
         lengths.extend(parse_name(name).map(|id| (id, bytes)));
         ControlFlow::Continue(())
     });
-    listed.map_err(|error| StoreError::Unavailable { place: bucket.place(), what: error.to_string() })?;
+    let unavailable =
+        |error: BucketError| StoreError::Unavailable { place: bucket.place(), what: error.to_string() };
+    listed.map_err(unavailable)?;
+    for id in borrowed {
+        lengths.remove(id);
+        match bucket.read(&object_name(*id), 0..1) {
+            Err(BucketError::Missing { .. }) => {}
+            read => _ = lengths.insert(*id, read.map_err(unavailable)?.object_bytes),
+        }
+    }
     Ok(lengths)
 }
 

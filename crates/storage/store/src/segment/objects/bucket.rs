@@ -63,8 +63,14 @@ pub trait Bucket: Send + Sync {
     /// `Missing`, `Unavailable`, `Refused`.
     fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError>;
 
+    /// Reads a part of an object of another partition, whose full name in the bucket is `from`.
+    ///
+    /// # Errors
+    /// As for [`Bucket::read`].
+    fn read_other(&self, from: &str, range: Range<u64>) -> Result<ObjectPart, BucketError>;
+
     /// Creates an object as a copy of another one, whose full name in the bucket is `from`, without reading it. Returns its
-    /// size in bytes. Nothing but this call may create it, and always from the same object.
+    /// size in bytes. Whatever creates it has the same contents.
     ///
     /// # Errors
     /// `Missing` if there is nothing to copy, `Unavailable`, `Refused`. The copy may exist, or appear later.

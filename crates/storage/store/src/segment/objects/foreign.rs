@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Reads chunks of a partition in a bucket that another process has open ([`ObjectChunks`](crate::ObjectChunks)).
 ///
-/// That process names the chunks ([`ChunkStore::shared_in`](crate::ChunkStore::shared_in)), and may delete them at any time,
+/// That process names the chunks ([`ChunkStore::shared_at`](crate::ChunkStore::shared_at)), and may delete them at any time,
 /// also while they are read. Objects are never changed, and their names never used again, so an address means the same
 /// bytes for ever, or none.
 pub struct ForeignChunks {

@@ -1,8 +1,7 @@
-//! Taking over chunks of another partition in the same bucket, without reading them.
+//! Taking over chunks of another partition in the same bucket, without reading or copying them.
 //!
-//! The bucket copies the objects that contain them. A copy has a name and an account of this partition, so nothing of it
-//! depends on the other one from then on. Its records keep the id of the object that they were written to, its *origin*,
-//! which the account contains.
+//! The objects that contain them are borrowed ([`borrowed`](super::borrowed)): they get an id and an account of this partition. Their
+//! records keep the id of the object that they were written to, the *origin*, which the account contains.
 //!
 //! Chunks that another process has written to an object of this partition ([`reserve`](super::reserve)) are taken in the same way,
 //! without a copy.
@@ -12,8 +11,9 @@
 use super::super::header::{self, HEADER_BYTES};
 use super::super::reading;
 use super::ObjectChunks;
+use super::borrowed::BorrowedObject;
 use super::bucket::BucketError;
-use super::name::{object_name, version_name};
+use super::name::object_name;
 use crate::home::BucketVersion;
 use crate::{ChunkAddress, ChunkPlace, StoreError};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Longest object that is copied. A record is shorter than that, and an object with several has at most its configured size.
+/// Longest object that is taken over. A record is shorter than that, and an object with several has at most its configured size.
 const OBJECT_BYTES_MAX: u64 = 1 << 30;
 
 /// How other partitions in the bucket know a partition.
@@ -34,30 +34,44 @@ pub(super) struct SharedAs {
     pub(super) folder: &'static str,
 }
 
-/// Keeps the objects of a partition for others to copy, until it is dropped: chunks to which metadata refers while it
-/// exists stay where they are, even if they are released.
+/// Keeps the objects of a partition for another one to borrow, until it is dropped: chunks to which metadata refers while it
+/// exists stay where they are, even if they are released. What the other partition has borrowed by then is to be recorded with
+/// [`ChunkStore::keep_lent`](crate::ChunkStore::keep_lent).
 #[derive(Debug)]
 pub struct Loan {
     /// UUID of the partition.
     pub partition: [u8; 16],
+    /// Number of the loan, unique in the partition.
+    pub id: u64,
     _held: Arc<()>,
 }
 
 impl Loan {
-    /// Lends objects of the partition with this UUID, which are kept while there are several references to `held`.
-    pub fn new(partition: [u8; 16], held: Arc<()>) -> Loan {
-        Loan { partition, _held: held }
+    /// Begins the loan `id` of the partition with this UUID, whose objects are kept while there are several references to
+    /// `held`.
+    pub fn new(partition: [u8; 16], id: u64, held: Arc<()>) -> Loan {
+        Loan { partition, id, _held: held }
     }
 }
 
 /// Chunks that are being taken over. Return it to [`ChunkStore::end_import`](crate::ChunkStore::end_import).
 #[derive(Debug, Default)]
 pub struct Import {
-    /// Full name, in the bucket, of what the names of the other partition's objects begin with; `None` for objects of this
-    /// partition that another process has created.
-    folder: Option<String>,
+    /// The partition of which objects are borrowed; `None` for objects of this partition that another process has created.
+    lender: Option<Lender>,
     /// Objects of this partition by the ids by which the chunks are named.
     objects: BTreeMap<u64, TakenOver>,
+}
+
+/// Another partition, of which objects are borrowed.
+#[derive(Debug)]
+struct Lender {
+    partition: [u8; 16],
+    loan: u64,
+    /// Full name, in the bucket, of the folder of its objects.
+    folder: Arc<str>,
+    /// Until it is dropped, the lender is answered that all objects of the loan are in use.
+    _open: Arc<()>,
 }
 
 /// An object of this partition that was not made of appended chunks.
@@ -103,7 +117,8 @@ impl ObjectChunks {
     /// See [`ChunkStore::lend`](crate::ChunkStore::lend). Objects that are encrypted are of no use to another partition.
     pub(super) fn begin_loan(&self) -> Option<Loan> {
         let own = self.shared_as.as_ref().filter(|_| self.keys.is_none())?;
-        Some(Loan::new(own.partition, Arc::clone(&self.loans)))
+        let id = self.unsaved.lock().take_id().ok()?;
+        Some(Loan::new(own.partition, id, Arc::clone(&self.loans)))
     }
 
     /// Whether objects are kept for others.
@@ -111,44 +126,54 @@ impl ObjectChunks {
         Arc::strong_count(&self.loans) > 1
     }
 
-    /// See [`ChunkStore::import`](crate::ChunkStore::import). A copy of the other partition's version shows that its place
-    /// is right, and that the bucket makes copies.
-    pub(super) fn begin_import(&self, prefix: &str, partition: [u8; 16]) -> Result<Import, StoreError> {
+    /// See [`ChunkStore::import`](crate::ChunkStore::import). The other partition's version shows that its place is right.
+    pub(super) fn begin_import(
+        &self,
+        prefix: &str,
+        partition: [u8; 16],
+        loan: u64,
+    ) -> Result<Import, StoreError> {
         self.may_write()?;
         let refused = |what: String| StoreError::Damaged { place: prefix.to_owned(), what };
         let folder = match &self.shared_as {
             Some(own) if self.keys.is_none() => own.folder,
             _ => return Err(refused("this partition takes over no objects".into())),
         };
-        let number = self.unsaved.lock().take_id()?;
-        let name = version_name(number);
         let from = format!("{prefix}/{}", BucketVersion::NAME);
-        let copied = self.bucket.copy(&from, &name);
-        let read = copied.and_then(|_| self.bucket.read(&name, 0..BucketVersion::BYTES_MAX as u64));
-        // Whether or not the copy was made.
-        let removed = self.bucket.remove(&[name]);
+        let read = self.bucket.read_other(&from, 0..BucketVersion::BYTES_MAX as u64);
         let read = read.map_err(|error| refused(error.to_string()))?.bytes;
-        removed.map_err(|error| refused(error.to_string()))?;
         let version = BucketVersion::parse(&read, Path::new(&from))?;
         if *version.uuid.as_bytes() != partition {
             return Err(refused(format!("it is the partition {}, which is another one", version.uuid)));
         }
-        Ok(Import { folder: Some(format!("{prefix}/{folder}")), objects: BTreeMap::new() })
+        let folder = format!("{prefix}/{folder}").into();
+        let lender = Lender { partition, loan, folder, _open: self.borrowed.begin_transfer(partition, loan) };
+        Ok(Import { lender: Some(lender), objects: BTreeMap::new() })
+    }
+
+    /// See [`ChunkStore::check_import`](crate::ChunkStore::check_import).
+    pub(super) fn check_borrowed(&self, import: &Import) -> Result<(), StoreError> {
+        match &import.lender {
+            Some(Lender { partition, loan, folder, .. }) if !import.objects.is_empty() => {
+                self.check_loan(folder, (*partition, *loan), import.objects.keys().copied())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// See [`ChunkStore::take_chunk`](crate::ChunkStore::take_chunk).
     pub(super) fn take(&self, import: &mut Import, chunk: ChunkPlace) -> Result<ChunkAddress, StoreError> {
         self.may_write()?;
-        let Import { folder, objects } = import;
-        let (ChunkAddress { segment, offset, .. }, folder) = (chunk.address, folder.as_deref());
-        let from = || match folder {
-            Some(folder) => format!("{folder}/{}", object_name(segment)),
+        let Import { lender, objects } = import;
+        let ChunkAddress { segment, offset, .. } = chunk.address;
+        let from = || match &lender {
+            Some(lender) => format!("{}/{}", lender.folder, object_name(segment)),
             None => self.place_of(&object_name(segment)),
         };
         let object = match objects.entry(segment) {
             Entry::Occupied(object) => object.into_mut(),
-            Entry::Vacant(none) => none.insert(match folder {
-                Some(_) => self.copy_object(&from(), chunk.origin)?,
+            Entry::Vacant(none) => none.insert(match &lender {
+                Some(lender) => self.borrow(lender, segment, chunk.origin)?,
                 None => self.accept_object(segment)?,
             }),
         };
@@ -157,33 +182,30 @@ impl ObjectChunks {
             .map_err(|what| StoreError::Damaged { place: format!("{} at offset {offset}", from()), what })
     }
 
-    /// Copies an object with this id in its records, and commits the account of the copy.
-    fn copy_object(&self, from: &str, origin: u64) -> Result<TakenOver, StoreError> {
-        let id = self.unsaved.lock().take_id()?;
-        // An object of this epoch without an account would be removed.
+    /// Borrows an object with this id in its records, and commits its account.
+    fn borrow(&self, lender: &Lender, object: u64, origin: u64) -> Result<TakenOver, StoreError> {
+        let id = {
+            let mut unsaved = self.unsaved.lock();
+            // An id that is the origin's would hide that the owners in the records are another partition's.
+            let id = unsaved.take_id()?;
+            if id == origin { unsaved.take_id()? } else { id }
+        };
+        let Lender { partition, loan, ref folder, .. } = *lender;
+        let (folder, end) = (Arc::clone(folder), HEADER_BYTES);
+        let place = BorrowedObject { lender: partition, loan, object, end, origin, folder };
+        let from = place.full_name();
         self.accounts.lock().begin(id, HEADER_BYTES);
-        let copied = self.copy_as(from, id, origin);
-        if copied.is_err() {
-            // The next maintenance removes what may be there.
+        self.borrowed.insert(id, place);
+        let taken = self.take_over((&from, id), origin);
+        if taken.is_err() {
+            // The next maintenance gives it back.
             self.accounts.lock().abandon_all(id);
         }
-        copied
+        taken
     }
 
-    fn copy_as(&self, from: &str, id: u64, origin: u64) -> Result<TakenOver, StoreError> {
-        let copied =
-            self.bucket.copy(from, &object_name(id)).map_err(|error| self.not_taken(from, &error))?;
-        self.take_over((from, id), origin, Some(copied))
-    }
-
-    /// Commits the account of an object that was not made of appended chunks, and has `origin` in its records. `bytes` is its
-    /// length, if that is known.
-    pub(super) fn take_over(
-        &self,
-        (from, id): (&str, u64),
-        origin: u64,
-        bytes: Option<u64>,
-    ) -> Result<TakenOver, StoreError> {
+    /// Commits the account of an object that was not made of appended chunks, and has `origin` in its records.
+    pub(super) fn take_over(&self, (from, id): (&str, u64), origin: u64) -> Result<TakenOver, StoreError> {
         let head = self.bucket.read(&object_name(id), 0..HEADER_BYTES);
         let head = head.map_err(|error| self.not_taken(from, &error))?;
         let damaged = |what: &str| StoreError::Damaged { place: from.to_owned(), what: what.to_owned() };
@@ -191,7 +213,7 @@ impl ObjectChunks {
         if header::id_of(&head.bytes) != Some(origin) {
             return Err(damaged("it does not begin as the object that is meant"));
         }
-        let end = bytes.unwrap_or(head.object_bytes);
+        let end = head.object_bytes;
         if !(HEADER_BYTES..=OBJECT_BYTES_MAX).contains(&end) {
             return Err(damaged("no object has this length"));
         }
@@ -199,16 +221,21 @@ impl ObjectChunks {
             return Err(StoreError::Full);
         }
         let _one = self.writing.lock();
-        let row = {
+        let mut batch = {
             let mut accounts = self.accounts.lock();
             accounts.complete(id, end, (origin != id).then_some(origin));
             accounts.row_of(id)
         };
-        self.meta.commit(row)?;
+        if self.borrowed.get(id).is_some() {
+            self.borrowed.complete(id, end, origin);
+            self.borrowed.put_row(id, &mut batch);
+            self.put_epoch(&mut batch);
+        }
+        self.meta.commit(batch)?;
         Ok(TakenOver { id, end, origin, taken: Vec::new() })
     }
 
-    fn not_taken(&self, from: &str, error: &BucketError) -> StoreError {
+    pub(super) fn not_taken(&self, from: &str, error: &BucketError) -> StoreError {
         match error {
             BucketError::Missing { .. } => {
                 StoreError::Damaged { place: from.to_owned(), what: "there is no such object".into() }

@@ -7,6 +7,8 @@ const NUMBER_BITS: u32 = 36;
 const EPOCH_BITS: u32 = 64 - NUMBER_BITS;
 const SUFFIX: &str = ".seg";
 const VERSION: &str = "version-";
+/// What the names of loans begin with: greater than the names of all objects, which begin with a digit or a letter up to `f`.
+pub(super) const LOANS: &str = "loan-";
 
 /// The last epoch that there can be.
 pub(super) const EPOCH_MAX: u64 = (1 << EPOCH_BITS) - 1;
@@ -44,15 +46,21 @@ pub(super) fn parse_name(name: &str) -> Option<u64> {
     (object_name(id) == name).then_some(id)
 }
 
-/// Returns the name of a copy of another partition's version, which is removed as soon as it was read.
-pub(super) fn version_name(id: u64) -> String {
-    format!("{VERSION}{id:016x}")
+/// Returns the name of the record of a loan.
+pub(super) fn loan_name(id: u64) -> String {
+    format!("{LOANS}{id:016x}")
 }
 
-/// Returns the id in such a name.
+/// Returns the id in the name of the record of a loan.
+pub(super) fn parse_loan_name(name: &str) -> Option<u64> {
+    let id = u64::from_str_radix(name.strip_prefix(LOANS)?, 16).ok()?;
+    (loan_name(id) == name).then_some(id)
+}
+
+/// Returns the id in the name of a copy of another partition's version, which earlier programs have made.
 pub(super) fn parse_version_name(name: &str) -> Option<u64> {
     let id = u64::from_str_radix(name.strip_prefix(VERSION)?, 16).ok()?;
-    (version_name(id) == name).then_some(id)
+    (format!("{VERSION}{id:016x}") == name).then_some(id)
 }
 
 #[cfg(test)]
@@ -86,14 +94,22 @@ mod tests {
             assert_eq!(parse_name(name), None, "{name}");
         }
         for id in ids {
+            let version = format!("version-{id:016x}");
+            assert_eq!((parse_version_name(&version), parse_name(&version)), (Some(id), None));
+            let loan = loan_name(id);
             assert_eq!(
-                (parse_version_name(&version_name(id)), parse_name(&version_name(id))),
-                (Some(id), None)
+                (parse_loan_name(&loan), parse_name(&loan), parse_version_name(&loan)),
+                (Some(id), None, None)
             );
+            assert!(object_name(u64::MAX).as_str() < LOANS && LOANS < loan.as_str());
         }
         for name in ["version-", "version-1", "VERSION", "version-00000000000000AB", "0000001-000000abc.seg"]
         {
-            assert_eq!(parse_version_name(name), None, "{name}");
+            assert_eq!(
+                (parse_version_name(name), parse_loan_name(&name.replace("version", "loan"))),
+                (None, None),
+                "{name}"
+            );
         }
     }
 }

@@ -161,7 +161,7 @@ impl ObjectChunks {
             let what = "this object is not reserved, or not any more".into();
             return Err(StoreError::Damaged { place: from, what });
         }
-        let accepted = self.take_over((&from, id), id, None);
+        let accepted = self.take_over((&from, id), id);
         if accepted.is_err() {
             self.accounts.lock().abandon_all(id);
         }

@@ -9,9 +9,11 @@ use super::super::reading;
 use super::super::record::{RECORD_BYTES_MIN, Record};
 use super::super::recount::{self, ChunkNames, Recount};
 use super::super::statistics::{ChunkStatistics, Counters};
+use super::borrowed::{self, Borrowed, Located};
 use super::bucket::{Bucket, BucketError};
 use super::disk_cache::{DiskCache, DiskCacheStatistics};
 use super::import::{Import, Loan, SharedAs};
+use super::lent::{Borrower, LentObjects, Loans};
 use super::loading;
 use super::name::{self, object_name};
 use super::reserve::{ObjectTerms, Reservations};
@@ -38,6 +40,9 @@ use std::time::Duration;
 
 /// Key in the family System of the number of opens.
 const EPOCH_KEY: &[u8] = b"objects/epoch";
+
+/// Follows the number in a partition that lends or borrows objects. Programs that know nothing of that refuse it.
+const LENDS: u8 = 1;
 
 /// Limits of file data in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +80,7 @@ const TO_CACHE_MAX: usize = 4;
 /// The file data of a partition in a bucket.
 ///
 /// Call [`FileData::maintain`] every few seconds, and [`FileData::sweep`] after the open and about once a day: it lists
-/// the bucket, and removes the objects of this and of earlier epochs that have no account. If accounts could not be read
+/// the bucket, and removes the objects of this and of earlier epochs that have no account and are not lent. If accounts could not be read
 /// at the open, objects of earlier epochs without one get a new one instead, and what of them is dead is found by the
 /// recount after the next start that follows a crash.
 ///
@@ -96,6 +101,12 @@ pub struct ObjectChunks {
     /// `accounts`.
     pub(super) unsaved: Mutex<Unsaved>,
     pub(super) accounts: Mutex<Accounts>,
+    /// Objects of other partitions that have accounts here.
+    pub(super) borrowed: Arc<Borrowed>,
+    /// Objects that other partitions use.
+    pub(super) lent: Loans,
+    /// Held while borrowed objects are brought home; guards nothing else.
+    pub(super) homing: Mutex<()>,
     /// Whether an object without an account may be one whose account was damaged.
     pub(super) adopts: AtomicBool,
     /// Whether objects of earlier runs may have chunks that no metadata references and nothing will release.
@@ -116,7 +127,7 @@ pub struct ObjectChunks {
     listed: Mutex<Listed>,
     /// `None` if no other process reads chunks of this partition, and no other partition takes over its objects.
     pub(super) shared_as: Option<SharedAs>,
-    /// Held by those that copy objects, which are not removed meanwhile.
+    /// Held by transfers that name objects, which are not removed meanwhile.
     pub(super) loans: Arc<()>,
     pub(super) counters: Counters,
 }
@@ -137,10 +148,21 @@ impl ObjectChunks {
         let epoch = begin_epoch(&*bucket, &*meta)?;
         let (rows, damaged) = Accounts::load(&*meta)?;
         let mut accounts = Accounts::default();
-        let has_orphans = !was_closed && (!rows.is_empty() || !damaged.is_empty());
+        let adopts = !damaged.is_empty();
+        let has_orphans = !was_closed && (!rows.is_empty() || adopts);
         for (id, row) in rows {
             accounts.take_over(id, row);
         }
+        // After the first commit: then no other process can begin a loan.
+        let lent = Loans::load(&*bucket, &*meta)?;
+        let (borrowed, is_adopted) = borrowed::load(&*meta, &mut accounts, adopts)?;
+        if lent.count() > 0 {
+            // The mark may be missing from metadata that was restored from a copy.
+            let mut batch = Batch::new();
+            batch.put(Family::SYSTEM, EPOCH_KEY, epoch_row(epoch, true));
+            meta.commit(batch)?;
+        }
+        let bucket: Arc<dyn Bucket> = Arc::new(Located { bucket, borrowed: Arc::clone(&borrowed) });
         let (place, windows) = (bucket.place(), Windows::new(&bucket));
         Ok(ObjectChunks {
             bucket,
@@ -151,8 +173,11 @@ impl ObjectChunks {
             reserved: Reservations::default(),
             unsaved: Mutex::new(Unsaved::of(epoch, config.object_bytes_max)),
             accounts: Mutex::new(accounts),
-            adopts: AtomicBool::new(!damaged.is_empty()),
-            has_orphans: AtomicBool::new(has_orphans),
+            borrowed,
+            lent,
+            homing: Mutex::default(),
+            adopts: AtomicBool::new(adopts),
+            has_orphans: AtomicBool::new(has_orphans || is_adopted),
             writing: Mutex::default(),
             maintaining: Mutex::default(),
             rounds: Rounds::default(),
@@ -170,7 +195,7 @@ impl ObjectChunks {
     }
 
     /// Lets other processes read the chunks of this partition (see [`ForeignChunks`](crate::ForeignChunks)), and this partition
-    /// and others in the bucket take over objects of each other. `partition` is its UUID, `folder` the
+    /// and others in the bucket borrow objects of each other. `partition` is its UUID, `folder` the
     /// name of the folder of objects below the prefix of each of them, next to its `VERSION`.
     #[must_use]
     pub fn shared_as(mut self, partition: [u8; 16], folder: &'static str) -> ObjectChunks {
@@ -237,12 +262,20 @@ impl ObjectChunks {
         self.unsaved.lock().bytes()
     }
 
+    /// Appends the epoch of a partition that lends or borrows.
+    pub(super) fn put_epoch(&self, batch: &mut Batch) {
+        batch.put(Family::SYSTEM, EPOCH_KEY, epoch_row(self.epoch, true));
+    }
+
     fn write_accounts(&self) -> Result<crate::CommitNumber, StoreError> {
         self.write_accounts_with(|_| {})
     }
 
     /// Commits the changed accounts of objects that exist, and what `add` adds.
-    fn write_accounts_with(&self, add: impl FnOnce(&mut Batch)) -> Result<crate::CommitNumber, StoreError> {
+    pub(super) fn write_accounts_with(
+        &self,
+        add: impl FnOnce(&mut Batch),
+    ) -> Result<crate::CommitNumber, StoreError> {
         let _one = self.writing.lock();
         let below = self.unsaved.lock().first_missing();
         let mut batch = self.accounts.lock().changed_rows_below(below);
@@ -253,6 +286,20 @@ impl ObjectChunks {
             Err(_) => self.accounts.lock().not_written(&batch),
         }
         committed
+    }
+
+    /// Commits the changed accounts, and that borrowed objects which have none any more are given back.
+    fn give_back(&self) -> Result<(), StoreError> {
+        let returned = self.borrowed.returned();
+        self.write_accounts_with(|batch| {
+            for id in &returned {
+                self.borrowed.delete_row(*id, batch);
+            }
+        })?;
+        for id in returned {
+            self.borrowed.forget(id);
+        }
+        Ok(())
     }
 
     /// Drops the objects below this id, which exist and have accounts.
@@ -286,7 +333,7 @@ impl ObjectChunks {
     }
 
     /// Returns the error of objects that could not be created.
-    fn not_created(&self, error: &BucketError) -> StoreError {
+    pub(super) fn not_created(&self, error: &BucketError) -> StoreError {
         match error {
             BucketError::Unavailable(_) | BucketError::Refused(_) => self.unanswered(error),
             BucketError::Differs { name } | BucketError::Missing { name } => {
@@ -458,26 +505,24 @@ impl Listed {
 
 /// Durably begins the next epoch, and returns it.
 fn begin_epoch(bucket: &dyn Bucket, meta: &dyn MetaStore) -> Result<u64, StoreError> {
-    let last = match meta.get(Family::SYSTEM, EPOCH_KEY)? {
-        None => 0,
-        Some(value) => {
-            let number = value[..].try_into().map(u64::from_be_bytes);
-            number.map_err(|_| StoreError::Damaged {
-                place: "system objects/epoch".into(),
-                what: format!("expected 8 bytes, got {}", value.len()),
-            })?
-        }
+    let (last, lends) = match meta.get(Family::SYSTEM, EPOCH_KEY)? {
+        None => (0, false),
+        Some(value) => parse_epoch(&value).ok_or_else(|| StoreError::Damaged {
+            place: "system objects/epoch".into(),
+            what: format!("expected 8 bytes, or 9 with a mark that this program knows, got {} (a newer program may have written them)", value.len()),
+        })?,
     };
     let mut epoch = last.saturating_add(1);
     // Metadata that was restored from a copy is older than the objects, whose names must not be used again.
     loop {
         let mut later = None;
         let listed = bucket.list(&name::before_epoch(epoch), &mut |name, _| {
-            later = later.max(name::parse_name(name).map(name::epoch_of));
+            let id = name::parse_name(name).or_else(|| name::parse_loan_name(name));
+            later = id.map(name::epoch_of).filter(|found| *found >= epoch);
             if later.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         listed.map_err(|error| StoreError::Unavailable { place: bucket.place(), what: error.to_string() })?;
-        match later.filter(|later| *later >= epoch) {
+        match later {
             Some(later) => {
                 tracing::warn!(
                     place = bucket.place(),
@@ -495,9 +540,26 @@ fn begin_epoch(bucket: &dyn Bucket, meta: &dyn MetaStore) -> Result<u64, StoreEr
         return Err(StoreError::Meta(format!("{} was opened too often: no epochs left", bucket.place())));
     }
     let mut batch = Batch::new();
-    batch.put(Family::SYSTEM, EPOCH_KEY, epoch.to_be_bytes());
+    batch.put(Family::SYSTEM, EPOCH_KEY, epoch_row(epoch, lends));
     meta.sync(meta.commit(batch)?)?;
     Ok(epoch)
+}
+
+fn epoch_row(epoch: u64, lends: bool) -> Vec<u8> {
+    let mut row = epoch.to_be_bytes().to_vec();
+    row.extend(lends.then_some(LENDS));
+    row
+}
+
+/// Returns the epoch, and whether the partition lends or borrows.
+fn parse_epoch(row: &[u8]) -> Option<(u64, bool)> {
+    let (number, mark) = row.split_first_chunk()?;
+    let lends = match mark {
+        [] => false,
+        [LENDS] => true,
+        _ => return None,
+    };
+    Some((u64::from_be_bytes(*number), lends))
 }
 
 /// Visits the records of an object from an offset on, until one that cannot be read; returns its offset, or the
@@ -561,10 +623,15 @@ impl ChunkStore for ObjectChunks {
         self.cache.contains(address)
     }
 
-    fn shared_in(&self, address: ChunkAddress) -> Option<[u8; 16]> {
+    fn shared_at(&self, address: ChunkAddress) -> Option<([u8; 16], ChunkPlace)> {
         let own = self.shared_as.as_ref()?;
+        let origin = self.written(address).segment;
+        if let Some(object) = self.borrowed.get(address.segment) {
+            let address = ChunkAddress { segment: object.object, ..address };
+            return Some((object.lender, ChunkPlace { address, origin }));
+        }
         let is_saved = address.segment < self.unsaved.lock().first_missing();
-        is_saved.then_some(own.partition)
+        is_saved.then_some((own.partition, ChunkPlace { address, origin }))
     }
 
     fn forget_owner(&self, owner: u64) -> usize {
@@ -624,12 +691,17 @@ impl ChunkStore for ObjectChunks {
     }
 
     fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse> {
-        deadest_first(self.accounts.lock().sparse(dead_percent))
+        // One that is lent could not be removed.
+        let mut sparse = deadest_first(self.accounts.lock().sparse(dead_percent));
+        sparse.retain(|used| !self.lent.has(used.segment));
+        sparse
     }
 
     fn small_segments(&self) -> Vec<SegmentUse> {
         let below = self.unsaved.lock().first_missing();
-        small::choose(self.accounts.lock().sealed_below(below), self.config.object_bytes_max.into())
+        let sealed: Vec<SegmentUse> = self.accounts.lock().sealed_below(below).collect();
+        let own = sealed.into_iter().filter(|used| !self.lent.has(used.segment));
+        small::choose(own, self.config.object_bytes_max.into())
     }
 
     fn doomed_bytes(&self) -> u64 {
@@ -664,12 +736,51 @@ impl ChunkStore for ObjectChunks {
         self.begin_loan()
     }
 
-    fn import(&self, prefix: &str, partition: [u8; 16]) -> Result<Import, StoreError> {
-        self.begin_import(prefix, partition)
+    fn keep_lent(&self, loan: &Loan, borrower: Borrower, objects: &[u64]) -> Result<(), StoreError> {
+        self.record_loan(loan, borrower, objects)
     }
 
-    fn chunk_place(&self, address: ChunkAddress) -> ChunkPlace {
-        ChunkPlace { address, origin: self.written(address).segment }
+    fn lent(&self, is_unneeded: bool) -> Vec<LentObjects> {
+        self.list_lent(is_unneeded)
+    }
+
+    fn loans(&self) -> (u64, u64) {
+        (self.lent.count(), self.borrowed.count())
+    }
+
+    fn end_loan(&self, loan: u64, objects: &[u64]) -> Result<(), StoreError> {
+        self.end_loan_of(loan, objects)
+    }
+
+    fn identity(&self) -> Option<[u8; 16]> {
+        self.shared_as.map(|own| own.partition)
+    }
+
+    fn import(&self, prefix: &str, partition: [u8; 16], loan: u64) -> Result<Import, StoreError> {
+        self.begin_import(prefix, partition, loan)
+    }
+
+    fn check_import(&self, import: &Import) -> Result<(), StoreError> {
+        self.check_borrowed(import)
+    }
+
+    fn used_of_loan(
+        &self,
+        of: ([u8; 16], u64),
+        objects: &[u64],
+        brings_home: bool,
+    ) -> Result<Vec<u64>, StoreError> {
+        self.used_under(of, objects, brings_home)
+    }
+
+    fn lendable(&self, address: ChunkAddress) -> Result<ChunkPlace, StoreError> {
+        if self.borrowed.get(address.segment).is_some() {
+            self.bring_home(address.segment)?;
+            if self.borrowed.get(address.segment).is_some() {
+                return Err(self.damaged(address, "nothing in it is in use".into()));
+            }
+        }
+        Ok(ChunkPlace { address, origin: self.written(address).segment })
     }
 
     fn take_chunk(&self, import: &mut Import, chunk: ChunkPlace) -> Result<ChunkAddress, StoreError> {
@@ -710,17 +821,22 @@ impl ChunkStore for ObjectChunks {
 }
 
 impl FileData for ObjectChunks {
-    fn maintain_resting(&self, _rest: &mut dyn FnMut() -> bool) -> Result<usize, StoreError> {
+    fn maintain_resting(&self, rest: &mut dyn FnMut() -> bool) -> Result<usize, StoreError> {
         let _one = self.maintaining.lock();
         if self.may_write().is_err() {
             return Ok(0);
         }
         self.copy_to_disk_cache();
         self.end_old_reservations();
-        self.write_accounts()?;
-        let dead = self.accounts.lock().collect();
-        if dead.is_empty() || self.is_lent() {
-            return Ok(0);
+        self.give_back()?;
+        let mut dead = self.accounts.lock().collect();
+        // A transfer that begins after this names nothing that is dead already, and the loans of those that have ended are known.
+        if self.is_lent() {
+            dead.clear();
+        }
+        dead.retain(|id| !self.lent.has(*id));
+        if dead.is_empty() {
+            return self.bring_wanted_home(rest).map(|()| 0);
         }
         // Chunks are released only after a durable commit; this sync is for the account rows. It also shows that no
         // other process has the metadata.
@@ -733,8 +849,10 @@ impl FileData for ObjectChunks {
             accounts.remove(*id);
         }
         drop(accounts);
-        self.write_accounts()?;
+        self.borrowed.set_returned(&dead);
+        self.give_back()?;
         self.counters.segments_deleted.fetch_add(dead.len() as u64, Relaxed);
+        self.bring_wanted_home(rest)?;
         Ok(dead.len())
     }
 

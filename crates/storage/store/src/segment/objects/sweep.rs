@@ -8,7 +8,7 @@ use super::super::accounts::Account;
 use super::super::header::{self, HEADER_BYTES};
 use super::ObjectChunks;
 use super::bucket::BucketError;
-use super::name::{epoch_of, object_name, parse_name, parse_version_name};
+use super::name::{epoch_of, object_name, parse_loan_name, parse_name, parse_version_name};
 use crate::StoreError;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,17 +58,21 @@ impl ObjectChunks {
         }
     }
 
-    /// Whether an object of this name is to be removed. A copy of a version is read right after it was made; if it is
-    /// removed before that, its reader does without it.
+    /// Whether an object of this name is to be removed.
     fn is_left(&self, name: &str, bytes: u64, kept: &mut Vec<(u64, u64)>) -> bool {
         match parse_name(name) {
             Some(id) => self.is_orphan(id, bytes, kept),
-            None => parse_version_name(name).is_some_and(|id| epoch_of(id) <= self.epoch),
+            None => match parse_loan_name(name) {
+                // It was created late, after the loan had ended.
+                Some(loan) => epoch_of(loan) <= self.epoch && !self.lent.is_known(loan),
+                None => parse_version_name(name).is_some_and(|id| epoch_of(id) <= self.epoch),
+            },
         }
     }
 
     /// Whether nothing knows of this object. An object of this epoch has an account from before its creation until
-    /// after its removal; one of a later epoch is that of a process that has taken over. One that has to be kept without
+    /// after its removal; one of a later epoch is that of a process that has taken over. One that is lent may be missing from
+    /// metadata that was restored from a copy. One that has to be kept without
     /// being known is added to `kept`.
     fn is_orphan(&self, id: u64, bytes: u64, kept: &mut Vec<(u64, u64)>) -> bool {
         let epoch = epoch_of(id);
@@ -76,7 +80,7 @@ impl ObjectChunks {
             return false;
         }
         if !self.adopts.load(Relaxed) || epoch == self.epoch {
-            return true;
+            return !self.lent.has(id);
         }
         kept.push((id, bytes));
         false

@@ -4,11 +4,11 @@ use super::*;
 use crate::{ChunkPlace, NewObject, ObjectBuilder};
 use std::collections::BTreeSet;
 
-fn shared(bucket: &MemoryBucket, meta: &Arc<MemoryMeta>, config: ObjectConfig) -> ObjectChunks {
+pub(super) fn shared(bucket: &MemoryBucket, meta: &Arc<MemoryMeta>, config: ObjectConfig) -> ObjectChunks {
     open_with(bucket, meta, config).shared_as([5; 16], "chunks")
 }
 
-fn fresh_and_shared() -> (MemoryBucket, Arc<MemoryMeta>, ObjectChunks) {
+pub(super) fn fresh_and_shared() -> (MemoryBucket, Arc<MemoryMeta>, ObjectChunks) {
     let (bucket, meta) = (MemoryBucket::default(), Arc::new(MemoryMeta::new()));
     let store = shared(&bucket, &meta, config());
     (bucket, meta, store)
@@ -32,7 +32,7 @@ fn create(bucket: &MemoryBucket, id: u64) -> Vec<ChunkPlace> {
 }
 
 /// Removes what is dead.
-fn clean(store: &ObjectChunks) {
+pub(super) fn clean(store: &ObjectChunks) {
     for _ in 0..3 {
         store.maintain().unwrap();
     }
@@ -67,8 +67,7 @@ fn chunks_of_a_reserved_object_are_those_of_the_store() {
     store.end_import(import);
     let after = store.statistics();
     assert_eq!(after.dead_bytes - before.dead_bytes, 1064, "of the third chunk");
-    assert_eq!(store.shared_in(places[0].address), Some([5; 16]));
-    assert_eq!(store.chunk_place(places[0].address), places[0]);
+    assert_eq!(store.shared_at(places[0].address), Some(([5; 16], places[0])));
     let owners = store.records(ids[1], 0, 9).unwrap().found;
     assert_eq!(owners[2], (places[2].address, ChunkOwner([3; 24])));
     put(&meta, 1, places[0].address);
