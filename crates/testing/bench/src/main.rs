@@ -86,8 +86,8 @@ enum Role {
     /// Creates many volumes in a partition, or waits for one of them; started by this program
     #[command(hide = true)]
     ManyVolumes(bucket::ManyVolumesOptions),
-    /// Compares a partition in a bucket with one on a local disk, and with JuiceFS: small and large files, cold reads,
-    /// a tree of files, a start with many volumes, requests to the bucket
+    /// Compares partitions in a bucket and in a folder as a bucket with one on a local disk, and with JuiceFS: small and
+    /// large files, cold reads, a tree of files, a start with many volumes, requests to the bucket
     Bucket(bucket::BucketOptions),
     /// Stores or fetches a large file through one node of a cluster; started by this program
     #[command(hide = true)]

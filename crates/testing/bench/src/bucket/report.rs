@@ -1,6 +1,6 @@
 //! Prints the comparison of places.
 
-use super::{BucketOptions, OF_CELLAR, Place, Run};
+use super::{BucketOptions, OF_CELLAR, PLACES, Place, Run};
 use crate::disturbed;
 use crate::machine::Machine;
 use crate::order::{Latency, Outcome};
@@ -17,17 +17,20 @@ pub(super) struct Report {
     pub(super) options: BucketOptions,
 }
 
-/// Runs of one workload, for each place.
+/// Runs for each place.
+type Runs = [Vec<Run>; PLACES.len()];
+
+/// Runs of one workload.
 pub(super) struct Row {
     pub(super) workload: &'static Workload,
-    pub(super) runs: [Vec<Run>; 3],
+    pub(super) runs: Runs,
 }
 
-/// Cold reads, for each place.
+/// Cold reads.
 pub(super) struct ColdRow {
     pub(super) name: &'static str,
     pub(super) keeps_copies: bool,
-    pub(super) runs: [Vec<Run>; 3],
+    pub(super) runs: Runs,
 }
 
 /// One tree of files: seconds of each stage, and what it asked of the bucket.
@@ -57,13 +60,13 @@ const STARTS: [&str; 2] = ["after an orderly end", "after a kill"];
 
 impl Row {
     pub(super) fn new(workload: &'static Workload) -> Row {
-        Row { workload, runs: [const { Vec::new() }; 3] }
+        Row { workload, runs: [const { Vec::new() }; PLACES.len()] }
     }
 }
 
 impl ColdRow {
     pub(super) fn new((name, keeps_copies): (&'static str, bool)) -> ColdRow {
-        ColdRow { name, keeps_copies, runs: [const { Vec::new() }; 3] }
+        ColdRow { name, keeps_copies, runs: [const { Vec::new() }; PLACES.len()] }
     }
 }
 
@@ -82,10 +85,21 @@ fn rates(runs: &[Run], unit: Unit) -> Option<Spread> {
     Spread::of(runs.iter().filter_map(rate))
 }
 
-/// Returns the cells of the local partition, of the bucket, of their ratio, and of JuiceFS.
-fn compared(runs: &[Vec<Run>; 3], unit: Unit) -> [String; 4] {
-    let [local, bucket, juicefs] = [0, 1, 2].map(|place| rates(&runs[place], unit));
-    [cell(local), cell(bucket), quotient(bucket, local), cell(juicefs)]
+/// Returns the cells of Cellar's rates: those of [`beside_local`].
+fn compared(runs: &Runs, unit: Unit) -> Vec<String> {
+    beside_local(OF_CELLAR.map(|place| rates(&runs[place as usize], unit)), quotient)
+}
+
+/// Returns the cells of Cellar's places: the local partition, and each other one followed by its comparison with the local
+/// one.
+fn beside_local(
+    figures: [Option<Spread>; OF_CELLAR.len()],
+    compare: fn(Option<Spread>, Option<Spread>) -> String,
+) -> Vec<String> {
+    let [local, others @ ..] = figures;
+    let mut cells = vec![cell(local)];
+    cells.extend(others.into_iter().flat_map(|other| [cell(other), compare(other, local)]));
+    cells
 }
 
 fn cell(figures: Option<Spread>) -> String {
@@ -161,14 +175,26 @@ impl Report {
     }
 
     fn rates(rows: &[Row]) -> String {
-        let header = ["workload", "what", "unit", "local", "bucket", "bucket / local", "goal", "JuiceFS"];
+        let header = [
+            "workload",
+            "what",
+            "unit",
+            "local",
+            "bucket",
+            "bucket / local",
+            "folder",
+            "folder / local",
+            "goal",
+            "JuiceFS",
+        ];
         let mut lines = table(&header, 3);
         for row in rows {
-            let Workload { name, text, .. } = *row.workload;
-            let [local, bucket, quotient, juicefs] = compared(&row.runs, row.workload.unit());
-            let goal = goal(name).map_or_else(dash, short);
-            let unit = row.workload.unit().rate_name();
-            lines.add_row([name.into(), text.into(), unit.into(), local, bucket, quotient, goal, juicefs]);
+            let (Workload { name, text, .. }, unit) = (*row.workload, row.workload.unit());
+            let mut cells = vec![name.to_owned(), text.to_owned(), unit.rate_name().to_owned()];
+            cells.extend(compared(&row.runs, unit));
+            cells.push(goal(name).map_or_else(dash, short));
+            cells.push(cell(rates(&row.runs[Place::JuiceFs as usize], unit)));
+            lines.add_row(cells);
         }
         lines.to_string()
     }
@@ -201,7 +227,17 @@ impl Report {
     }
 
     fn cpu(rows: &[Row]) -> String {
-        let header = ["workload", "unit", "local: server", "rest", "bucket: server", "rest", "JuiceFS: all"];
+        let header = [
+            "workload",
+            "unit",
+            "local: server",
+            "rest",
+            "bucket: server",
+            "rest",
+            "folder: server",
+            "rest",
+            "JuiceFS: all",
+        ];
         let mut lines = table(&header, 2);
         for row in rows {
             let unit = row.workload.unit();
@@ -219,7 +255,17 @@ impl Report {
     }
 
     fn latencies(rows: &[Row]) -> String {
-        let header = ["workload", "local: half", "99 %", "bucket: half", "99 %", "JuiceFS: half", "99 %"];
+        let header = [
+            "workload",
+            "local: half",
+            "99 %",
+            "bucket: half",
+            "99 %",
+            "folder: half",
+            "99 %",
+            "JuiceFS: half",
+            "99 %",
+        ];
         let mut lines = table(&header, 1);
         for row in
             rows.iter().filter(|row| row.runs.iter().flatten().any(|run| run.outcome.latency.is_some()))
@@ -236,12 +282,21 @@ impl Report {
 
     /// Returns the table of cold reads.
     pub(super) fn cold(rows: &[ColdRow]) -> String {
-        let header =
-            ["read a large file, MB/s", "local", "bucket", "bucket / local", "JuiceFS", "bucket: GET per MB"];
+        let header = [
+            "read a large file, MB/s",
+            "local",
+            "bucket",
+            "bucket / local",
+            "folder",
+            "folder / local",
+            "JuiceFS",
+            "bucket: GET per MB",
+        ];
         let mut lines = table(&header, 1);
         for row in rows {
             let mut cells = vec![row.name.to_owned()];
             cells.extend(compared(&row.runs, Unit::Bytes));
+            cells.push(cell(rates(&row.runs[Place::JuiceFs as usize], Unit::Bytes)));
             cells.push(per_unit(&row.runs[Place::Bucket as usize], Unit::Bytes, |run| run.requests.get));
             lines.add_row(cells);
         }
@@ -255,7 +310,9 @@ impl Report {
             "local",
             "bucket",
             "local / bucket",
-            "requests per 1,000 files",
+            "folder",
+            "local / folder",
+            "bucket: requests per 1,000 files",
             "kB sent",
             "kB read",
         ];
@@ -264,44 +321,44 @@ impl Report {
             Spread::of(rows.iter().filter(|row| row.place == place).map(figure))
         };
         for (at, name) in TREE_STAGES.iter().enumerate() {
-            let [local, bucket] = OF_CELLAR.map(|place| of(place, &|row| row.stages[at].0));
+            let seconds = OF_CELLAR.map(|place| of(place, &|row| row.stages[at].0));
+            let mut cells = vec![(*name).to_owned()];
+            cells.extend(beside_local(seconds, |other, local| quotient(local, other)));
             let thousands = f64::from(self.options.files) / 1e3;
             let asked = |figure: fn(&Requests) -> f64| {
                 let found = of(Place::Bucket, &|row| figure(&row.stages[at].1) / thousands);
                 found.map_or_else(dash, |found| short(found.median))
             };
-            lines.add_row([
-                (*name).into(),
-                cell(local),
-                cell(bucket),
-                quotient(local, bucket),
-                asked(Requests::all),
-                asked(|requests| requests.received_bytes / 1e3),
-                asked(|requests| requests.sent_bytes / 1e3),
-            ]);
+            cells.push(asked(Requests::all));
+            cells.push(asked(|requests| requests.received_bytes / 1e3));
+            cells.push(asked(|requests| requests.sent_bytes / 1e3));
+            lines.add_row(cells);
         }
         format!("A tree of {} files, 1,000 in a directory:\n\n{lines}", self.options.files)
     }
 
     /// Returns the table of starts.
     pub(super) fn start(&self, rows: &[StartRow]) -> String {
-        let header = ["seconds from the start to the last volume", "local", "bucket", "bucket: requests"];
+        let header =
+            ["seconds from the start to the last volume", "local", "bucket", "folder", "bucket: requests"];
         let mut lines = table(&header, 1);
         let of = |place, figure: &dyn Fn(&StartRow) -> f64| {
             cell(Spread::of(rows.iter().filter(|row| row.place == place).map(figure)))
         };
         for (at, name) in STARTS.iter().enumerate() {
-            let [local, bucket] = OF_CELLAR.map(|place| of(place, &|row| row.seconds[at]));
-            let requests = of(Place::Bucket, &|row| row.requests[at]);
-            lines.add_row([(*name).into(), local, bucket, requests]);
+            let mut cells = vec![(*name).to_owned()];
+            cells.extend(OF_CELLAR.map(|place| of(place, &|row| row.seconds[at])));
+            cells.push(of(Place::Bucket, &|row| row.requests[at]));
+            lines.add_row(cells);
         }
-        let made = OF_CELLAR.map(|place| {
+        let [local, bucket, folder] = OF_CELLAR.map(|place| {
             let of = rows.iter().filter(|row| row.place == place).map(|row| row.made);
             Spread::of(of).map_or_else(dash, |made| short(made.median))
         });
         format!(
-            "A server with {} volumes, which 16 clients created in {} s on the local disk and {} s in the bucket:\n\n{lines}",
-            self.options.volumes, made[0], made[1]
+            "A server with {} volumes, which 16 clients created in {local} s on the local disk, {bucket} s in the bucket and \
+             {folder} s in the folder:\n\n{lines}",
+            self.options.volumes
         )
     }
 }
@@ -333,35 +390,41 @@ mod tests {
     #[test]
     fn a_workload_has_a_ratio_its_goal_and_its_requests() {
         let mut row = Row::new(workload::by_name("small-16").unwrap());
-        row.runs = [vec![run(2000.0, 0.0)], vec![run(1000.0, 500.0), run(1000.0, 500.0)], vec![]];
+        let bucket = vec![run(1000.0, 500.0), run(1000.0, 500.0)];
+        row.runs = [vec![run(2000.0, 0.0)], bucket, vec![run(500.0, 0.0)], vec![]];
         let text = Report::operations(&[row]);
         let rates = line(&text, 0, "small-16");
-        assert_eq!(rates[2..], ["files/s", "1000 (1000..1000)", "500 (500..500)", "0.50", "0.50", "-"]);
+        let cellar = ["1000 (1000..1000)", "500 (500..500)", "0.50", "250 (250..250)", "0.25"];
+        assert_eq!(rates[2..], [&["files/s"], &cellar[..], &["0.50", "-"]].concat());
         let asked = line(&text, 1, "small-16");
         assert_eq!(asked[1..], ["file", "0.50", "0.00", "0.00", "1.00", "0.00", "-", "-", "-", "-", "-"]);
         let cpu = line(&text, 2, "small-16");
-        assert_eq!(cpu[1..], ["file", "0.50", "0.50", "1.00", "1.00", "-"]);
-        assert_eq!(line(&text, 3, "small-16")[1..], ["70.0", "900", "70.0", "900", "-", "-"]);
+        assert_eq!(cpu[1..], ["file", "0.50", "0.50", "1.00", "1.00", "2.00", "2.00", "-"]);
+        let latencies = ["70.0", "900", "70.0", "900", "70.0", "900", "-", "-"];
+        assert_eq!(line(&text, 3, "small-16")[1..], latencies);
     }
 
     #[test]
     fn cold_reads_trees_and_starts_have_a_row_each() {
         let mut row = ColdRow::new(("cold", false));
-        row.runs = [vec![run(4e8, 0.0)], vec![run(2e8, 0.0)], vec![run(1e8, 0.0)]];
+        row.runs = [4e8, 2e8, 3e8, 1e8].map(|amount| vec![run(amount, 0.0)]);
         let cold = Report::cold(&[row]);
-        let figures = ["200 (200..200)", "100 (100..100)", "0.50", "50.0 (50.0..50.0)", "0.00"];
-        assert_eq!(line(&cold, 0, "cold")[1..], figures);
+        let cellar = ["200 (200..200)", "100 (100..100)", "0.50", "150 (150..150)", "0.75"];
+        assert_eq!(line(&cold, 0, "cold")[1..], [&cellar[..], &["50.0 (50.0..50.0)", "0.00"]].concat());
         let asked = Requests { get: 40.0, sent_bytes: 2e6, ..Requests::default() };
         let tree = |place, seconds| TreeRow { place, stages: [(seconds, asked); 4] };
-        let text = report().tree(&[tree(Place::Local, 1.0), tree(Place::Bucket, 2.0)]);
+        let rows = [tree(Place::Local, 1.0), tree(Place::Bucket, 2.0), tree(Place::Folder, 4.0)];
+        let text = report().tree(&rows);
         assert!(text.starts_with("A tree of 2000 files"), "{text}");
-        let figures = ["1.00 (1.00..1.00)", "2.00 (2.00..2.00)", "0.50", "20.0", "0.00", "1000"];
-        assert_eq!(line(&text, 0, "warm")[1..], figures);
+        let cellar = ["1.00 (1.00..1.00)", "2.00 (2.00..2.00)", "0.50", "4.00 (4.00..4.00)", "0.25"];
+        assert_eq!(line(&text, 0, "warm")[1..], [&cellar[..], &["20.0", "0.00", "1000"]].concat());
         let start =
             |place, made| StartRow { place, made, seconds: vec![1.0, 7.0], requests: vec![9.0, 12.0] };
-        let text = report().start(&[start(Place::Local, 3.0), start(Place::Bucket, 4.0)]);
-        assert!(text.contains("created in 3.00 s on the local disk and 4.00 s in the bucket"), "{text}");
-        let figures = ["7.00 (7.00..7.00)", "7.00 (7.00..7.00)", "12.0 (12.0..12.0)"];
+        let rows = [start(Place::Local, 3.0), start(Place::Bucket, 4.0), start(Place::Folder, 5.0)];
+        let text = report().start(&rows);
+        let made = "created in 3.00 s on the local disk, 4.00 s in the bucket and 5.00 s in the folder";
+        assert!(text.contains(made), "{text}");
+        let figures = ["7.00 (7.00..7.00)", "7.00 (7.00..7.00)", "7.00 (7.00..7.00)", "12.0 (12.0..12.0)"];
         assert_eq!(line(&text, 0, "kill")[1..], figures);
     }
 }
