@@ -3,6 +3,8 @@
 //! Everything except replacing an object by version is `object_store`'s: an object is created under another name,
 //! synced, and gets its name by link(2), which fails if the name exists, also over NFS.
 //!
+//! Large objects are created in the same way, past the system's cache.
+//!
 //! Replacing by version (`If-Match`) uses the same call: the versions of an object `NAME` after the first one are files
 //! `NAME#ID/v#NUMBER`, where ID is the e-tag of `NAME`, and the greatest number counts. Replacing version n creates
 //! n + 1, which fails if another process has done so. There is no lock, so that a process that dies or stops in between
@@ -16,7 +18,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use disk::beneath;
+use disk::{DIRECT_ALIGNMENT, Disk, RealDisk, beneath};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
@@ -28,7 +30,7 @@ use object_store::{
 };
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IoSlice, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -37,6 +39,10 @@ const OLDER_KEPT: u64 = 16;
 
 /// How often a reader looks again when the version that it is about to open has been removed.
 const ATTEMPTS: u32 = 100;
+
+/// Objects of at least this size are written past the system's cache, where the copy into it is most of the processor time. They are
+/// unlikely to be read soon: a partition has its new chunks in memory.
+const DIRECT_BYTES_MIN: usize = 256 << 10;
 
 /// What the files of versions, and new ones before they have a number, begin with.
 const VERSION: &str = "v#";
@@ -139,9 +145,30 @@ impl Folder {
 
     /// Creates or replaces an object that has one version at most.
     async fn write_first(&self, location: &Path, new: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let is_direct = options.mode == PutMode::Create && new.content_length() >= DIRECT_BYTES_MIN;
+        if is_direct && let Some(created) = self.create_large(location, &new).await? {
+            return Ok(created);
+        }
         let written = self.files.put_opts(location, new, options).await;
         self.give_to_owner(location).await?;
         written
+    }
+
+    /// Creates an object; `None` if the folder that it belongs to is missing.
+    async fn create_large(&self, location: &Path, new: &PutPayload) -> Result<Option<PutResult>> {
+        let file = self.files.path_to_filesystem(location)?;
+        let (root, pieces) = (self.of_other_user.clone(), new.clone().into_iter().collect::<Vec<Bytes>>());
+        match blocking(move || create_large(&file, &pieces, root.as_deref())).await? {
+            Created::Done => {
+                let e_tag = self.files.head(location).await?.e_tag;
+                Ok(Some(PutResult { e_tag, version: None, extensions: Extensions::default() }))
+            }
+            Created::Exists => Err(Error::AlreadyExists {
+                path: location.to_string(),
+                source: ErrorKind::AlreadyExists.to_string().into(),
+            }),
+            Created::NoFolder => Ok(None),
+        }
     }
 
     /// Replaces an object whatever its version.
@@ -204,6 +231,56 @@ fn give_to_owner(root: Option<&std::path::Path>, file: &std::path::Path) -> io::
     let Some(root) = root else { return Ok(()) };
     let below = file.strip_prefix(root).map_err(io::Error::other)?;
     beneath::Folder::open(root)?.give_path_to_owner(below)
+}
+
+/// What became of the creation of a file.
+enum Created {
+    Done,
+    Exists,
+    NoFolder,
+}
+
+/// Creates a synced file with these contents if its name is free. If `of_other_user` is given, it belongs to its owner.
+fn create_large(
+    path: &std::path::Path,
+    pieces: &[Bytes],
+    of_other_user: Option<&std::path::Path>,
+) -> io::Result<Created> {
+    let mut staged = path.as_os_str().to_owned();
+    staged.push(format!("#{}", rand::random::<u64>()));
+    let staged = PathBuf::from(staged);
+    match File::options().write(true).create_new(true).open(&staged) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Created::NoFolder),
+        created => drop(created?),
+    }
+    let linked = write_direct(&staged, pieces).and_then(|()| {
+        give_to_owner(of_other_user, &staged)?;
+        match fs::hard_link(&staged, path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Created::Exists),
+            linked => {
+                linked?;
+                path.parent().map_or(Ok(()), sync)?;
+                Ok(Created::Done)
+            }
+        }
+    });
+    _ = fs::remove_file(&staged);
+    linked
+}
+
+/// Writes whole blocks past the system's cache, if the file system can, and syncs the file.
+fn write_direct(path: &std::path::Path, pieces: &[Bytes]) -> io::Result<()> {
+    let file = RealDisk.open(path)?;
+    let mut at = 0;
+    for piece in pieces {
+        let blocks =
+            if at % DIRECT_ALIGNMENT as u64 == 0 { piece.len() & !(DIRECT_ALIGNMENT - 1) } else { 0 };
+        let (blocks, rest) = piece.split_at(blocks);
+        file.write_all_direct_at(&mut [IoSlice::new(blocks)], at)?;
+        file.write_all_at(&mut [IoSlice::new(rest)], at + blocks.len() as u64)?;
+        at += piece.len() as u64;
+    }
+    file.sync_all()
 }
 
 /// Opens the newest version in a folder of versions.

@@ -35,6 +35,76 @@ fn a_folder_passes_the_probe() {
 }
 
 #[test]
+fn large_objects_are_created_once_and_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::open(place.path()).unwrap();
+    let noise = |length: usize, seed: u8| -> Bytes {
+        (0..length).map(|n| (n as u8).wrapping_mul(31) ^ (n >> 8) as u8 ^ seed).collect()
+    };
+    for (number, length) in [
+        DIRECT_BYTES_MIN - 1,
+        DIRECT_BYTES_MIN,
+        DIRECT_BYTES_MIN + 1,
+        DIRECT_BYTES_MIN + DIRECT_ALIGNMENT,
+        3_000_007,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = Path::from(format!("p/{number}/large"));
+        let contents = noise(length, 1);
+        // In one piece, and in several of any alignment.
+        let payloads = [
+            PutPayload::from(contents.clone()),
+            [contents.slice(..5000), contents.slice(5000..8193), contents.slice(8193..)]
+                .into_iter()
+                .collect(),
+        ];
+        for payload in payloads {
+            run(async {
+                let created = folder.put_opts(&name, payload, mode(PutMode::Create)).await.unwrap();
+                assert_eq!(created.e_tag, folder.head(&name).await.unwrap().e_tag);
+                assert_eq!(folder.get(&name).await.unwrap().bytes().await.unwrap(), contents);
+                let other = PutPayload::from(noise(length, 2));
+                let again = folder.put_opts(&name, other, mode(PutMode::Create)).await.unwrap_err();
+                assert!(matches!(again, Error::AlreadyExists { .. }), "{again}");
+                assert_eq!(folder.get(&name).await.unwrap().bytes().await.unwrap(), contents);
+                let listed: Vec<_> = folder.list(None).try_collect().await.unwrap();
+                assert_eq!(listed.len(), 1, "{listed:?}");
+                folder.delete(&name).await.unwrap();
+            });
+            // Nothing of the attempts is left.
+            let left = fs::read_dir(place.path().join(format!("p/{number}"))).map_or(0, Iterator::count);
+            assert_eq!(left, 0);
+        }
+    }
+}
+
+#[test]
+fn of_many_creations_of_a_large_object_one_succeeds() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::open(place.path()).unwrap();
+    let name = Path::from("p/large");
+    run(async {
+        folder.put(&Path::from("p/other"), put("for the folder")).await.unwrap();
+        let create = |byte: u8| {
+            let (folder, name) = (folder.clone(), name.clone());
+            let payload = PutPayload::from(vec![byte; 2 * DIRECT_BYTES_MIN]);
+            tokio::spawn(async move {
+                folder.put_opts(&name, payload, mode(PutMode::Create)).await.is_ok().then_some(byte)
+            })
+        };
+        let mut created = Vec::new();
+        for attempt in (0..16).map(create).collect::<Vec<_>>() {
+            created.extend(attempt.await.unwrap());
+        }
+        assert_eq!(created.len(), 1);
+        let contents = folder.get(&name).await.unwrap().bytes().await.unwrap();
+        assert_eq!(contents, vec![created[0]; 2 * DIRECT_BYTES_MIN]);
+    });
+}
+
+#[test]
 fn the_newest_version_is_read() {
     let place = tempfile::tempdir().unwrap();
     let folder = Folder::open(place.path()).unwrap();
@@ -155,6 +225,11 @@ fn files_of_root_belong_to_the_owner_of_the_folder() {
             folder.put(&name, put("next")).await.unwrap();
             let present = folder.head(&name).await.unwrap();
             folder.put_opts(&name, put("next"), mode(PutMode::Update(version(&present)))).await.unwrap();
+        }
+        // The first one creates the folder.
+        for large in ["p/r/large", "p/r/larger"] {
+            let payload = PutPayload::from(vec![7; DIRECT_BYTES_MIN]);
+            folder.put_opts(&Path::from(large), payload, mode(PutMode::Create)).await.unwrap();
         }
         folder.copy(&name, &Path::from("copies/copy")).await.unwrap();
         let mut upload = folder.put_multipart(&Path::from("parts/object")).await.unwrap();
