@@ -132,13 +132,8 @@ fn a_transfer_without_its_end_is_not_used() {
     let data = noise(3, 2 * CHUNK_BYTES);
     let at = dump.windows(64).position(|bytes| *bytes == data[..64]).unwrap();
     let to = pair.other.open(TARGET, LARGE, attach_mode::BUSY).unwrap();
-    let mut stream = Vec::new();
-    let mut writer = Writer::begin(&mut stream);
-    writer.raw(&dump[..at], &mut stream);
-    writer.stored(&chunk, &mut stream);
-    writer.raw(&dump[at + chunk.length as usize..], &mut stream);
-    let whole = stream.len();
-    writer.end(&mut stream);
+    let stream = referring(&dump, at, chunk);
+    let whole = stream.len() - END_BYTES;
     let more = [&stream[..whole], &stream[whole - 5..whole]].concat();
     for stream in [&stream[..whole], &stream[..stream.len() - 1], &more] {
         let request = BorrowObjectsRequest { transaction: to, partition: LARGE, uuid: UUID, loan: LOAN };
@@ -222,6 +217,20 @@ fn dump(pair: &Pair) -> Vec<u8> {
     stream.outgoing
 }
 
+/// Length of the end of a transfer: its kind and a digest.
+const END_BYTES: usize = 33;
+
+/// Returns the transfer of a dump with a reference in place of the bytes from `at` on.
+fn referring(dump: &[u8], at: usize, stored: Stored) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let mut writer = Writer::begin(&mut stream);
+    writer.raw(&dump[..at], &mut stream);
+    writer.stored(&stored, &mut stream);
+    writer.raw(&dump[(at + stored.length as usize).min(dump.len())..], &mut stream);
+    writer.end(&mut stream);
+    stream
+}
+
 /// Returns the place of the first chunk of a file of two.
 fn first_chunk(pair: &Pair) -> Stored {
     let volume = pair.volume();
@@ -248,16 +257,7 @@ fn references_to_anything_else_are_refused() {
         let request = BorrowObjectsRequest { transaction: to, partition: LARGE, uuid, loan: LOAN };
         pair.other.server.borrow_objects(&admin(), request).unwrap().accepted
     };
-    // The dump with a reference in place of the bytes from `at` on.
-    let stream = |at: usize, stored: Stored| {
-        let mut stream = Vec::new();
-        let mut writer = Writer::begin(&mut stream);
-        writer.raw(&dump[..at], &mut stream);
-        writer.stored(&stored, &mut stream);
-        writer.raw(&dump[(at + stored.length as usize).min(dump.len())..], &mut stream);
-        writer.end(&mut stream);
-        stream
-    };
+    let stream = |at, stored| referring(&dump, at, stored);
     assert_eq!((offer([0; 16]), take(&pair.other, to, &stream(at, chunk))), (0, REFUSED));
     assert_eq!(take(&pair.other, to, &stream(at, chunk)), REFUSED, "nothing was offered");
     let wrong = [

@@ -5,7 +5,7 @@
 //! object is brought home: the bucket copies it to this partition under the id that it has here already.
 
 use super::super::accounts::{Account, Accounts, Rows};
-use super::super::header::{self, HEADER_BYTES};
+use super::super::header::HEADER_BYTES;
 use super::ObjectChunks;
 use super::bucket::{Bucket, BucketError, ObjectPart, VisitObject};
 use super::name::{object_name, parse_name};
@@ -75,7 +75,7 @@ impl BorrowedObject {
         };
         let is_there = read.is_some_and(|version| *version.uuid.as_bytes() == self.lender);
         if !is_there {
-            tracing::error!(from, "the partition of which objects were borrowed is not there any more");
+            tracing::error!(from, "the partition that has lent objects is not there any more");
         }
         Ok(is_there)
     }
@@ -144,7 +144,7 @@ struct State {
     returned: BTreeSet<u64>,
     /// When the lender's identity was last compared, by folder.
     verified: BTreeMap<Arc<str>, Instant>,
-    /// Lenders and loans of transfers that go on, of which objects may still be taken.
+    /// Lenders and loans of the transfers in progress, which may take more objects.
     transfers: Vec<([u8; 16], u64, Weak<()>)>,
     /// Whether a row is damaged: any object may be in use.
     is_damaged: bool,
@@ -359,8 +359,6 @@ impl ObjectChunks {
     pub(super) fn bring_wanted_home(&self, rest: &mut dyn FnMut() -> bool) -> Result<(), StoreError> {
         let _one = self.homing.lock();
         let mut copied = Vec::new();
-        // What is made this partition's own is compared with nothing later.
-        self.borrowed.0.lock().verified.clear();
         for id in self.borrowed.wanted() {
             if !rest() {
                 break;
@@ -403,9 +401,8 @@ impl ObjectChunks {
             return Ok(false);
         }
         let (from, name) = (object.full_name(), object_name(id));
-        // It is compared there with the lender's identity.
-        let head = self.bucket.read(&name, 0..HEADER_BYTES)?;
-        if header::id_of(&head.bytes) != Some(object.origin) {
+        // What is made this partition's own is compared with nothing later.
+        if !object.is_at_lender(&*self.bucket)? {
             return Err(BucketError::Missing { name: from });
         }
         let bytes = match self.bucket.copy(&from, &name) {

@@ -57,13 +57,13 @@ impl Loan {
 /// Chunks that are being taken over. Return it to [`ChunkStore::end_import`](crate::ChunkStore::end_import).
 #[derive(Debug, Default)]
 pub struct Import {
-    /// The partition of which objects are borrowed; `None` for objects of this partition that another process has created.
+    /// The partition that lends the objects; `None` for objects of this partition that another process has created.
     lender: Option<Lender>,
     /// Objects of this partition by the ids by which the chunks are named.
     objects: BTreeMap<u64, TakenOver>,
 }
 
-/// Another partition, of which objects are borrowed.
+/// Another partition, which lends objects.
 #[derive(Debug)]
 struct Lender {
     partition: [u8; 16],

@@ -123,7 +123,7 @@ struct State {
 }
 
 impl State {
-    /// Adds the loans of which there is an object in the bucket, but no row.
+    /// Adds the loans that have an object in the bucket, but no row.
     fn add_without_rows(&mut self, bucket: &dyn Bucket) -> Result<(), BucketError> {
         let mut found = Vec::new();
         bucket.list(LOANS, &mut |name, bytes| {
@@ -266,7 +266,7 @@ impl ObjectChunks {
         all
     }
 
-    /// Keeps the objects of which this partition uses nothing; returns whether there are any. One whose account may have been damaged
+    /// Keeps the objects that this partition does not use; returns whether there are any. One whose account may have been damaged
     /// is in use.
     fn retain_unneeded(&self, objects: &mut Vec<u64>) -> bool {
         let adopts = self.adopts.load(Relaxed);
