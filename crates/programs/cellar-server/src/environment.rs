@@ -48,7 +48,7 @@ impl Way {
 /// Connections to clients from the file server's own port.
 #[derive(Default)]
 pub struct Callbacks {
-    /// Opened with the port; before that, there can be no callers.
+    /// Opened before the port serves its first caller.
     pub way: Way,
     /// The ways through other nodes, in a cluster.
     pub(crate) peers: OnceLock<Arc<Peers>>,

@@ -18,6 +18,8 @@ pub struct FaultInjection {
     pub reclaim_pause: Duration,
     /// Pause of a lane of the file server's port after each received batch.
     pub receive_pause: Duration,
+    /// Pause of the start after a port has begun to serve.
+    pub port_pause: Duration,
 }
 
 impl Default for FaultInjection {
@@ -27,6 +29,7 @@ impl Default for FaultInjection {
             partition: Box::new(|handle| handle),
             reclaim_pause: Duration::ZERO,
             receive_pause: Duration::ZERO,
+            port_pause: Duration::ZERO,
         }
     }
 }

@@ -40,12 +40,13 @@ use parking_lot::Mutex;
 use ptdb::Protection;
 use ptserver::PtService;
 use rx::{
-    Class as Size, Demand, Fairness, Inherited, Server, ServerConfig, ServerStatistics, ServiceConfig,
-    ServiceEntry, SocketOptions,
+    BoundServer, Class as Size, Demand, Fairness, Inherited, Server, ServerConfig, ServerStatistics,
+    ServiceConfig, ServiceEntry, SocketOptions,
 };
 use rx_security::{LocalRealms, Null, RxkadServer, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 use store::Database;
 use vldb::Locations;
@@ -583,7 +584,8 @@ impl Services {
         self.uuid
     }
 
-    /// Opens the ports, the file server's last, so that clients find everything else running.
+    /// Opens the ports, the file server's last, so that clients find everything else running. All are bound before the
+    /// first serves: a call that waits in an inherited socket may require calls from another port.
     pub fn start(
         self,
         settings: &Settings,
@@ -593,29 +595,42 @@ impl Services {
         let mut roles: Vec<Role> = settings.roles.clone();
         roles.sort_by_key(|role| (*role == Role::Fs, *role));
         roles.dedup();
-        let mut servers = Vec::new();
+        let mut ports = Vec::new();
         if let (Some(node), Some(calls)) = (&self.node, &self.calls) {
-            let server = self.start_cluster(calls, settings, inherited)?;
-            self.observatory.add_port(CLUSTER_PORT, &server);
-            node.way.open(server.connector());
-            servers.push(server);
+            let port = self.bind_cluster(calls, settings, inherited)?;
+            node.way.open(port.server.connector());
+            ports.push(port);
         }
         for role in roles {
-            let server = self.start_one(role, settings, faults, inherited)?;
-            self.observatory.add_port(role.instance(), &server);
-            if role == Role::Fs {
-                self.callbacks.way.open(server.connector());
-                let asked = Arc::downgrade(&server);
-                let ask = move || asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
-                let _ = self.statistics.set(Box::new(ask));
-                self.show_transport(&server, settings.tuning.socket_buffer_bytes);
+            let port = self.bind_role(role, settings, faults, inherited)?;
+            match role {
+                Role::Fs => self.callbacks.way.open(port.server.connector()),
+                Role::Vol => self.volume_servers.way.open(port.server.connector()),
+                _ => {}
             }
-            if role == Role::Vol {
-                self.volume_servers.way.open(server.connector());
-            }
-            servers.push(server);
+            ports.push(port);
         }
-        Ok(servers)
+        ports.into_iter().map(|port| self.serve(port, settings, faults)).collect()
+    }
+
+    /// Starts serving on a port.
+    fn serve(&self, port: BoundPort, settings: &Settings, faults: &FaultInjection) -> Result<Arc<Server>> {
+        let BoundPort { role, number, server } = port;
+        let name = port_name(role);
+        let server = server.serve().with_context(|| unserved(name, number))?;
+        thread::sleep(faults.port_pause);
+        let (server, buffer_bytes) = (Arc::new(server), settings.tuning.socket_buffer_bytes);
+        let statistics = server.statistics();
+        tracing::info!(role = name, port = number, lanes = statistics.lanes.len(), "open");
+        transport::warn_of_small_buffers(name, &statistics, buffer_bytes);
+        self.observatory.add_port(name, &server);
+        if role == Some(Role::Fs) {
+            let asked = Arc::downgrade(&server);
+            let ask = move || asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
+            let _ = self.statistics.set(Box::new(ask));
+            self.show_transport(&server, buffer_bytes);
+        }
+        Ok(server)
     }
 
     /// Makes the port's state available to `cellar server status`.
@@ -643,13 +658,13 @@ impl Services {
         vec![Arc::new(Null), Arc::new(observed)]
     }
 
-    /// Opens the port for the calls of other nodes, with workers of its own.
-    fn start_cluster(
+    /// Binds the port for the calls of other nodes, with workers of its own.
+    fn bind_cluster(
         &self,
         calls: &Arc<Calls>,
         settings: &Settings,
         inherited: &Arc<Inherited>,
-    ) -> Result<Arc<Server>> {
+    ) -> Result<BoundPort> {
         let port = settings.cluster.as_ref().map_or(afs_idl::cluster::PORT, |cluster| cluster.port);
         let config = ServerConfig { inherited: Arc::clone(inherited), ..cluster_config(port, settings) };
         let (calls, quick) = (Arc::clone(calls), Arc::clone(calls));
@@ -672,21 +687,17 @@ impl Services {
             security: self.security_at(SecurityLevel::Encrypted),
         };
         let entry = ServiceEntry { config: service, service: Arc::new(dispatcher) };
-        let server = Server::start(&config, vec![entry])
-            .with_context(|| format!("cannot serve other nodes on UDP port {port}"))?;
-        tracing::info!(role = CLUSTER_PORT, port, lanes = config.lanes, "open");
-        transport::warn_of_small_buffers(CLUSTER_PORT, &server.statistics(), config.socket.buffer_bytes);
-        Ok(Arc::new(server))
+        bind(None, &config, vec![entry])
     }
 
-    /// Opens one role's port with all its services.
-    fn start_one(
+    /// Binds one role's port with all its services.
+    fn bind_role(
         &self,
         role: Role,
         settings: &Settings,
         faults: &FaultInjection,
         inherited: &Arc<Inherited>,
-    ) -> Result<Arc<Server>> {
+    ) -> Result<BoundPort> {
         let mut config = server_config(role, settings);
         config.inherited = Arc::clone(inherited);
         if role == Role::Fs {
@@ -701,13 +712,30 @@ impl Services {
                 },
                 service: prepared.dispatcher.clone(),
             });
-        let server = Server::start(&config, entries.collect())
-            .with_context(|| format!("cannot serve {} on UDP port {}", role.instance(), config.port))?;
-        tracing::info!(role = role.instance(), port = config.port, lanes = config.lanes, "open");
-        let statistics = server.statistics();
-        transport::warn_of_small_buffers(role.instance(), &statistics, config.socket.buffer_bytes);
-        Ok(Arc::new(server))
+        bind(Some(role), &config, entries.collect())
     }
+}
+
+/// A port that receives nothing yet.
+struct BoundPort {
+    /// `None` for that of the cluster's nodes.
+    role: Option<Role>,
+    number: u16,
+    server: BoundServer,
+}
+
+fn bind(role: Option<Role>, config: &ServerConfig, entries: Vec<ServiceEntry>) -> Result<BoundPort> {
+    let number = config.port;
+    let server = Server::bind(config, entries).with_context(|| unserved(port_name(role), number))?;
+    Ok(BoundPort { role, number, server })
+}
+
+fn port_name(role: Option<Role>) -> &'static str {
+    role.map_or(CLUSTER_PORT, Role::instance)
+}
+
+fn unserved(name: &str, port: u16) -> String {
+    format!("cannot serve {name} on UDP port {port}")
 }
 
 /// Deletes volumes whose creation a crash has interrupted.

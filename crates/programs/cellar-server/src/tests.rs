@@ -1,5 +1,7 @@
 //! Start-up with a broken partition, which keeps only its own volumes offline.
 
+mod inheriting;
+
 use super::{FaultInjection, handle};
 use crate::stores::{disk_meters, open_partitions};
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
@@ -18,12 +20,17 @@ fn place(letter: usize) -> PartitionId {
 }
 
 fn settings(folder: &Path) -> anyhow::Result<Settings> {
+    settings_with(folder, "")
+}
+
+/// Returns settings with three partitions and further sections.
+fn settings_with(folder: &Path, sections: &str) -> anyhow::Result<Settings> {
     let secret = Secret::new(&[7; 32]);
     let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
     cellar_config::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key]))?;
     let lines: Vec<String> = LETTERS.iter().map(|letter| format!("{letter} = \"{letter}\"")).collect();
     let text = format!(
-        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[partitions]\n{}\n",
+        "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[partitions]\n{}\n{sections}",
         lines.join("\n")
     );
     fs::write(folder.join("cellar.toml"), text)?;

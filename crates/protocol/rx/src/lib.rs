@@ -53,7 +53,7 @@ pub use inherited::{Inherited, KeptSocket};
 pub use rx_proto::{
     ConnectOptions, EndpointConfig, Path, PeerCounters, PeerReport, RoundTrips, ServiceConfig,
 };
-pub use server::{Server, ServerConfig, ServiceEntry};
+pub use server::{BoundServer, Server, ServerConfig, ServiceEntry};
 pub use server_call::{Conclusion, Departure, ServerCall, Service};
 pub use socket::SocketOptions;
 pub use stall::{pause, waiting};

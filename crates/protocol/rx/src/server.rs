@@ -87,6 +87,29 @@ pub struct ServiceEntry {
     pub service: Arc<dyn Service>,
 }
 
+/// A server whose port is bound and which receives nothing yet. What clients send meanwhile waits in the sockets.
+/// Dropping it gives the port up.
+pub struct BoundServer {
+    server: Server,
+    name: String,
+}
+
+impl BoundServer {
+    /// Returns a connector. Calls through it are answered once the server [serves](BoundServer::serve).
+    pub fn connector(&self) -> Connector {
+        self.server.connector()
+    }
+
+    /// Starts serving.
+    ///
+    /// # Errors
+    /// The system may refuse to start threads.
+    pub fn serve(self) -> io::Result<Server> {
+        self.server.lanes.start(&self.name)?;
+        Ok(self.server)
+    }
+}
+
 /// A running server. Dropping it stops it.
 pub struct Server {
     lanes: Arc<Lanes>,
@@ -99,6 +122,15 @@ impl Server {
     /// # Errors
     /// Errors of the system calls, for example that the port is in use.
     pub fn start(config: &ServerConfig, services: Vec<ServiceEntry>) -> io::Result<Server> {
+        Server::bind(config, services)?.serve()
+    }
+
+    /// Binds the port. Services that make calls from it can be given its connector before the first call is served: one
+    /// may already wait in an inherited socket.
+    ///
+    /// # Errors
+    /// Errors of the system calls, for example that the port is in use.
+    pub fn bind(config: &ServerConfig, services: Vec<ServiceEntry>) -> io::Result<BoundServer> {
         let configs: Vec<ServiceConfig> = services.iter().map(|entry| entry.config.clone()).collect();
         let services: BTreeMap<u16, Arc<dyn Service>> =
             services.into_iter().map(|entry| (entry.config.id, entry.service)).collect();
@@ -107,9 +139,7 @@ impl Server {
         let arrivals: Arc<dyn Arrivals> = Arc::clone(&workers) as Arc<dyn Arrivals>;
         let lanes = Lanes::bind(&lanes_config(config, &configs), &arrivals)?;
         workers.start(&lanes);
-        let server = Server { lanes, workers };
-        server.lanes.start(&config.name)?;
-        Ok(server)
+        Ok(BoundServer { server: Server { lanes, workers }, name: config.name.clone() })
     }
 
     /// Returns the bound addresses with the port.

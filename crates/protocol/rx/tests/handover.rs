@@ -2,12 +2,12 @@
 
 mod common;
 
-use afs_idl::ClientConnection;
+use afs_idl::{CallStream, ClientConnection};
 use base::AbortCode;
-use common::{ECHO, HOLD, SERVICE, Trick, ask, begin, client, entry, server_config, start};
-use rx::{Inherited, Server, ServerConfig};
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::sync::Arc;
+use common::{ECHO, HOLD, SERVICE, Trick, ask, begin, client, entry, read_all, server_config, start};
+use rx::{Connector, Inherited, Server, ServerCall, ServerConfig, Service};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -66,6 +66,48 @@ fn calls_go_on_with_the_next_server() {
         server = succeed(server, lanes);
         assert_eq!(held.join().unwrap().unwrap(), &b"held"[..]);
     }
+}
+
+/// Serves a call by calling another server, through a connector that it is given.
+struct Relay {
+    connector: OnceLock<Connector>,
+    to: SocketAddr,
+}
+
+impl Service for Relay {
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let connector = self.connector.get().ok_or(AbortCode::RX_RESTARTING)?;
+        call.write(ask(&*connector.connect(self.to, SERVICE, None), ECHO, b"relayed")?)
+    }
+}
+
+#[test]
+fn the_first_call_finds_the_connector_of_its_port() {
+    let (behind, to) = start(&server_config(1));
+    let (server, address) = start(&server_config(2));
+    let kept = server.sockets().unwrap();
+    drop(server);
+    let client = client();
+    let connection = client.connect(address, SERVICE, None);
+    let mut early = begin(&*connection, ECHO).unwrap();
+    early.end_request().unwrap();
+    let relay = Arc::new(Relay { connector: OnceLock::new(), to });
+    let config =
+        ServerConfig { port: address.port(), inherited: Arc::new(Inherited::new(kept)), ..server_config(2) };
+    let bound = Server::bind(&config, vec![entry(relay.clone())]).unwrap();
+    relay.connector.set(bound.connector()).ok().unwrap();
+    let server = bound.serve().unwrap();
+    assert_eq!(read_all(&mut *early).unwrap(), &b"relayed"[..]);
+    drop((server, behind));
+}
+
+#[test]
+fn a_server_that_never_serves_gives_its_port_up() {
+    let bound = Server::bind(&server_config(2), vec![entry(Trick::new().0)]).unwrap();
+    let connector = bound.connector();
+    drop(bound);
+    let connection = connector.connect(SocketAddr::from(([127, 0, 0, 1], 9)), SERVICE, None);
+    assert_eq!(begin(&*connection, ECHO).map(drop), Err(AbortCode::RX_RESTARTING));
 }
 
 /// A port is bound to all addresses; one of them is given up, and comes back.
