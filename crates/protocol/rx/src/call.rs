@@ -217,16 +217,14 @@ impl CallHandle {
     }
 
     /// Writes the last bytes, marks the end of the data and releases the call, under one lock acquisition if
-    /// the send queue has room. In that case the data leaves when the returned [`Departure`] is dropped.
-    pub(crate) fn finish(mut self, mut last: Bytes) -> Result<Option<Departure>, AbortCode> {
+    /// the send queue has room. In that case the data leaves when the returned [`Departure`] is dropped. This also ends the
+    /// call of a server that stops, so that a change which was made is not repeated; without room, the call is aborted then.
+    pub(crate) fn finish(mut self, mut last: Bytes) -> Option<Departure> {
         {
             let mut state = self.lane.lock();
-            state.check()?;
             let now = clock::now();
-            if let Write::Failed(code) = state.endpoint.write(now, self.call, &mut last) {
-                return Err(code);
-            }
-            if last.is_empty() {
+            let written = state.endpoint.write(now, self.call, &mut last);
+            if last.is_empty() && !matches!(written, Write::Failed(_)) {
                 state.endpoint.end(now, self.call);
                 state.release(self.call);
                 self.is_released = true;
@@ -234,15 +232,20 @@ impl CallHandle {
         }
         if self.is_released {
             self.lane.want_flush();
-            return Ok(Some(Departure(Arc::clone(&self.lane))));
+            return Some(Departure(Arc::clone(&self.lane)));
         }
-        self.write(last)?;
-        self.end().map(|()| None)
+        if let Err(code) = self.write(last).and_then(|()| self.end()) {
+            self.abort(code);
+        }
+        None
     }
 
-    /// Ends the call with an error. Does nothing if it has ended.
+    /// Ends the call with an error: that of the lane, if it refuses work. Does nothing if the call has ended.
     pub(crate) fn abort(&mut self, code: AbortCode) {
-        self.with_endpoint(|state, call| state.endpoint.abort(clock::now(), call, code));
+        self.with_endpoint(|state, call| {
+            let code = state.check().err().unwrap_or(code);
+            state.endpoint.abort(clock::now(), call, code);
+        });
     }
 
     fn with_endpoint<T>(&mut self, action: impl FnOnce(&mut LaneState, CallId) -> T) -> T {

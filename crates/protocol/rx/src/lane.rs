@@ -214,26 +214,30 @@ impl Lane {
         }
     }
 
-    /// Aborts every server call with `code`, closes every outgoing connection, and makes every later
-    /// operation fail with `code`. Replies of services that have returned are still delivered.
+    /// Closes every outgoing connection, and makes every later operation fail with `code`, except to end a call. A served
+    /// call ends with its result, and with `code` if its service waits for the client or fails.
     pub(crate) fn refuse(&self, code: AbortCode) {
         let mut state = self.lock();
         state.refusing = Some(code);
-        let now = clock::now();
-        let LaneState { endpoint, serving, waiting_calls, waiting_channels, woken, .. } = &mut *state;
-        for call in serving.iter() {
-            endpoint.abort(now, *call, code);
-        }
-        endpoint.close_all(now);
+        let LaneState { endpoint, waiting_calls, waiting_channels, woken, .. } = &mut *state;
+        endpoint.close_all(clock::now());
         woken.extend(waiting_calls.drain().map(|(_, condvar)| condvar));
         woken.extend(waiting_channels.drain().map(|(_, condvar)| condvar));
         self.unlock(state);
         self.flush();
     }
 
-    /// Whether the reply of a service that has returned is still being delivered.
+    /// Whether a call has not ended, or its reply is still being delivered.
     pub(crate) fn is_delivering(&self) -> bool {
-        self.lock().endpoint.replies_under_way() > 0
+        let state = self.lock();
+        state.is_serving() || state.endpoint.replies_under_way() > 0
+    }
+
+    /// Aborts the calls that have not ended.
+    pub(crate) fn abort_left(&self, code: AbortCode) {
+        let LaneState { endpoint, serving, .. } = &mut *self.lock();
+        let now = clock::now();
+        serving.iter().for_each(|call| endpoint.abort(now, *call, code));
     }
 
     /// Makes the lane's thread end.

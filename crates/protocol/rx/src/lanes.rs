@@ -138,12 +138,17 @@ impl Lanes {
         (all, forgotten)
     }
 
-    /// Aborts all server calls with `code`. All later operations fail with it.
+    /// See [`Lane::refuse`].
     pub(crate) fn refuse(&self, code: AbortCode) {
         self.lanes.iter().for_each(|lane| lane.refuse(code));
     }
 
-    /// Waits until all replies have been acknowledged, at most for `limit`.
+    /// Aborts the calls that have not ended.
+    pub(crate) fn abort_left(&self, code: AbortCode) {
+        self.lanes.iter().for_each(|lane| lane.abort_left(code));
+    }
+
+    /// Waits until all calls have ended and their replies have been acknowledged, at most for `limit`.
     pub(crate) fn deliver(&self, limit: Duration) {
         let end = clock::now() + limit;
         let running = !self.threads.lock().is_empty();

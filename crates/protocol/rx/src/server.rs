@@ -225,14 +225,16 @@ impl Server {
         self.lanes.peers()
     }
 
-    /// Ends all calls, including outgoing ones, with `RX_RESTARTING`. Waits until the services have returned
-    /// and, for at most two seconds, until clients have acknowledged the replies of served calls; then ends
-    /// all threads. A service that neither uses its call nor returns blocks this.
+    /// Ends outgoing calls, calls that wait for a worker, and those whose service waits for the client, with `RX_RESTARTING`.
+    /// Waits until the services have returned and, for at most two seconds, until their calls have ended, also those that
+    /// are [concluded later](crate::ServerCall::conclude_later), and clients have acknowledged the replies; then ends all
+    /// threads. A service that neither uses its call nor returns blocks this.
     pub fn stop(&self) {
         self.workers.close();
         self.lanes.refuse(AbortCode::RX_RESTARTING);
         self.workers.join();
         self.lanes.deliver(DELIVERY_MAX);
+        self.lanes.abort_left(AbortCode::RX_RESTARTING);
         self.lanes.stop();
     }
 }

@@ -153,8 +153,7 @@ impl Conclusion {
     pub fn end_with_others(mut self, result: Result<(), AbortCode>) -> Option<Departure> {
         let (mut handle, last) = self.call.take()?;
         match result {
-            // Fails only if the server is stopping, which has aborted the call.
-            Ok(()) => handle.finish(last).ok().flatten(),
+            Ok(()) => handle.finish(last),
             Err(code) => {
                 handle.abort(code);
                 None

@@ -70,6 +70,44 @@ fn one_worker_serves_many_calls_that_end_later() {
     });
 }
 
+/// Waits until the server accepts no more work.
+fn await_refusal(server: &Server) {
+    let connection = server.connect(server.addresses()[0], common::SERVICE, None);
+    while connection.begin().map(drop) != Err(AbortCode::RX_RESTARTING) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A client would otherwise repeat a change that was made.
+#[test]
+fn a_stopping_server_ends_the_calls_that_were_left() {
+    let (sender, left) = channel();
+    let server = Server::start(&one_worker(), vec![entry(Arc::new(Leaver(Mutex::new(sender))))]).unwrap();
+    let client = client();
+    let [answered, failed, lost] = [(); 3].map(|()| {
+        let connection = client.connect(server.addresses()[0], common::SERVICE, None);
+        std::thread::spawn(move || ask(&*connection, b'x', b"change"))
+    });
+    let conclusions: Vec<_> = (0..3).map(|_| left.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+    while server.statistics().busy_workers > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| server.stop());
+        await_refusal(&server);
+        assert!(!stopping.is_finished());
+        let [first, second, third] = conclusions.try_into().ok().unwrap();
+        first.end(Ok(()));
+        second.end(Err(AbortCode(9)));
+        stopping.join().unwrap();
+        // Nothing was waiting for this one any more.
+        third.end(Ok(()));
+    });
+    let mut ends = [answered, failed, lost].map(|asking| asking.join().unwrap().map(|reply| reply.len()));
+    ends.sort_unstable_by_key(|end| end.is_err());
+    assert_eq!(ends, [Ok(7), Err(AbortCode::RX_RESTARTING), Err(AbortCode::RX_RESTARTING)]);
+}
+
 /// A server that is stopped when it is idle would otherwise end calls whose changes were made.
 #[test]
 fn a_server_is_not_idle_before_its_calls_have_ended() {

@@ -25,7 +25,7 @@ fn half_delivered(server: &Server, client: &Client) -> Box<dyn ClientCall> {
     let mut call = begin(&*connection, DOWNLOAD).unwrap();
     call.write(Bytes::copy_from_slice(&REPLY_BYTES.to_be_bytes())).unwrap();
     call.end_request().unwrap();
-    while server.statistics().calls.succeeded == 0 {
+    while server.statistics().calls.succeeded == 0 || server.statistics().busy_workers > 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     call
