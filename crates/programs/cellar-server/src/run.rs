@@ -43,7 +43,7 @@ pub fn run_then(
     tracing::info!(cell = %settings.cell, from = settings.source, ?roles, "starting");
     let settings = Arc::new(settings);
     let path = settings.handover_path();
-    let (mut keepers, inherited) = Keepers::find(sources, &path)?;
+    let (keepers, inherited) = Keepers::find(sources, &path)?;
     let mut running = start_inheriting(&settings, &FaultInjection::default(), &inherited, &interrupted)?;
     let sockets = running.sockets()?;
     keepers.keep(&inherited, &sockets);
@@ -61,9 +61,6 @@ pub fn run_then(
     then(&settings)?;
     let end = wait_for_end(&running, &received)?;
     keepers.stopping();
-    if matches!(end, End::Replaced(_)) || keepers.is_any() {
-        running.drain();
-    }
     let stopped = running.stop();
     match end {
         End::Signal => {}

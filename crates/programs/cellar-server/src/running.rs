@@ -164,11 +164,6 @@ impl Running {
         Ok(all)
     }
 
-    /// Leaves new calls to the successor process, and waits a few seconds for active ones.
-    pub(crate) fn drain(&self) {
-        drain(&self.servers);
-    }
-
     /// Ends all calls and threads and makes everything durable.
     pub fn stop(mut self) -> Result<()> {
         self.end();
@@ -179,22 +174,23 @@ impl Running {
         if let Some(metrics) = &self.metrics {
             metrics.ending();
         }
-        if let Some(node) = &self.node {
-            // The calls of clients end here, as long as their replies can leave from the service addresses; clients retransmit
-            // new ones until another node has these. The cluster's port goes on: other nodes' calls end with the partitions.
-            let is_of_nodes = |server: &Server| {
-                server.addresses().iter().any(|address| Some(address.port()) == self.cluster_port)
-            };
-            let of_clients: Vec<_> =
-                self.servers.iter().filter(|server| !is_of_nodes(server)).cloned().collect();
-            drain(&of_clients);
-            node.withdraw();
-        }
+        // The calls of clients end here, in a cluster as long as their replies can leave from the service addresses. Clients
+        // retransmit new ones until the next process or another node answers. The cluster's port goes on: other nodes' calls
+        // end with the partitions.
+        let is_of_nodes = |server: &Server| {
+            server.addresses().iter().any(|address| Some(address.port()) == self.cluster_port)
+        };
+        let of_clients: Vec<_> = self.servers.iter().filter(|server| !is_of_nodes(server)).cloned().collect();
+        drain(&of_clients);
+        self.node.iter().for_each(|node| node.withdraw());
         self.ending.store(true, Ordering::Relaxed);
         self.trail.iter().for_each(|trail| trail.ending());
-        for server in self.servers.drain(..) {
-            server.stop();
-        }
+        // At once: each waits for its clients.
+        std::thread::scope(|scope| {
+            for server in self.servers.drain(..) {
+                scope.spawn(move || server.stop());
+            }
+        });
         for thread in self.background.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");

@@ -54,14 +54,9 @@ impl Keepers {
         Ok((Keepers { manager: Manager::of_environment(), supervisor }, Arc::new(Inherited::new(kept))))
     }
 
-    /// Returns whether any process is known to keep the sockets when this one ends.
-    pub fn is_any(&self) -> bool {
-        self.supervisor.is_some() || self.manager.as_ref().is_some_and(Manager::keeps)
-    }
-
     /// Leaves the sockets in use with the keepers, and closes inherited ones that are not used. To be called
     /// once the server answers.
-    pub fn keep(&mut self, inherited: &Inherited, sockets: &[KeptSocket]) {
+    pub fn keep(&self, inherited: &Inherited, sockets: &[KeptSocket]) {
         let unused = inherited.close_rest();
         for (name, address) in &unused {
             tracing::warn!(%address, name, "an inherited socket has an address and port that are not \
@@ -72,7 +67,7 @@ impl Keepers {
         {
             tracing::error!(%error, "the supervisor did not accept the sockets");
         }
-        if let Some(manager) = &mut self.manager {
+        if let Some(manager) = &self.manager {
             manager.keep(sockets);
             for (name, _) in &unused {
                 manager.forget(name);

@@ -1,6 +1,6 @@
 //! Start-up with a broken partition, which keeps only its own volumes offline.
 
-mod inheriting;
+mod waiting;
 
 use super::{FaultInjection, handle};
 use crate::stores::{disk_meters, open_partitions};

@@ -237,7 +237,9 @@ impl Lane {
     pub(crate) fn abort_left(&self, code: AbortCode) {
         let LaneState { endpoint, serving, .. } = &mut *self.lock();
         let now = clock::now();
-        serving.iter().for_each(|call| endpoint.abort(now, *call, code));
+        for call in serving.iter() {
+            endpoint.abort(now, *call, code);
+        }
     }
 
     /// Makes the lane's thread end.

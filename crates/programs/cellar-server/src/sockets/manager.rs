@@ -14,7 +14,6 @@ use std::os::unix::ffi::OsStrExt;
 pub(super) struct Manager {
     socket: OwnedFd,
     address: SocketAddrUnix,
-    keeps: bool,
 }
 
 impl Manager {
@@ -31,26 +30,17 @@ impl Manager {
             path => SocketAddrUnix::new(path)?,
         };
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        Ok(Manager { socket, address, keeps: false })
-    }
-
-    /// Returns whether sockets have been left with it. It does not report whether it has room for them
-    /// (`FileDescriptorStoreMax=`).
-    pub(super) fn keeps(&self) -> bool {
-        self.keeps
+        Ok(Manager { socket, address })
     }
 
     /// Leaves sockets in its store. Those already there are kept. The manager must not drop a socket because
     /// of a pending error.
-    pub(super) fn keep(&mut self, sockets: &[KeptSocket]) {
+    pub(super) fn keep(&self, sockets: &[KeptSocket]) {
         for socket in sockets {
             let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={}", socket.name);
-            match self.send(&text, Some(socket.descriptor.as_fd())) {
-                Ok(()) => self.keeps = true,
-                Err(error) => {
-                    tracing::warn!(%error, "the service manager did not accept the sockets");
-                    return;
-                }
+            if let Err(error) = self.send(&text, Some(socket.descriptor.as_fd())) {
+                tracing::warn!(%error, "the service manager did not accept the sockets");
+                return;
             }
         }
     }
@@ -86,11 +76,9 @@ mod tests {
         let manager = UnixDatagram::bind(&path).unwrap();
         let bound = UdpSocket::bind("127.0.0.1:0").unwrap();
         let kept = KeptSocket { name: "a-1-lane0".into(), descriptor: bound.try_clone().unwrap().into() };
-        let mut reported = Manager::at(path.as_os_str()).unwrap();
-        assert!(!reported.keeps());
+        let reported = Manager::at(path.as_os_str()).unwrap();
         reported.keep(&[kept]);
         reported.say("READY=1");
-        assert!(reported.keeps());
         let stored = hear(manager.as_fd()).unwrap().unwrap();
         assert_eq!(stored.text, b"FDSTORE=1\nFDPOLL=0\nFDNAME=a-1-lane0");
         let stored = UdpSocket::from(stored.descriptor.unwrap());
