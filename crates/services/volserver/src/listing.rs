@@ -143,7 +143,7 @@ fn write_all<T: Entry>(
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), AbortCode> {
     let partition = server.partition(partition)?;
-    let (busy, now) = (server.transactions().volumes(), server.now());
+    let (busy, now) = (server.transactions().attached(), server.now());
     let form = |mut listed: Listed| -> Option<T> {
         let id = listed.header.number();
         listed.header.id = id;
@@ -204,7 +204,7 @@ fn gone<T: Entry>(id: VolumeId) -> T {
 fn one<T: Entry>(server: &VolumeServer, partition: i32, id: u32) -> Result<Vec<T>, AbortCode> {
     let partition = server.partition(partition)?;
     let volume = server.volumes().find_on(VolumeId(id), partition).map_err(|_| ENODEV)?;
-    if server.transactions().volumes().contains(&(VolumeId(id), partition)) {
+    if server.transactions().attached().contains(&(VolumeId(id), partition)) {
         return Ok(vec![busy_entry(VolumeId(id))]);
     }
     let unfinished = || T::bare(VolumeId(id), format!("V{id:010}.vol").into(), 0);

@@ -157,6 +157,17 @@ impl Transactions {
             .collect()
     }
 
+    /// Returns the volumes that have attached transactions, with their partitions. Those without a volume keep other
+    /// transactions away, for moments or for work that restricts no client.
+    pub(crate) fn attached(&self) -> HashSet<(VolumeId, PartitionId)> {
+        let table = self.table.lock();
+        let attached = table
+            .open
+            .values()
+            .filter(|transaction| !transaction.is_lost && transaction.attached().is_some());
+        attached.map(|transaction| (transaction.volume_id, transaction.partition)).collect()
+    }
+
     /// Ends transactions that are not in use and have been idle for longer than `idle_seconds_max`.
     pub(crate) fn expire(&self, idle_seconds_max: u32) -> Vec<Expired<'_>> {
         let now = (self.clock)();

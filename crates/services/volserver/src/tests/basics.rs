@@ -2,7 +2,7 @@ use super::support::{Cell, LARGE, START, admin, anybody, unchanged};
 use crate::IDLE_SECONDS_MAX;
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, attach_mode, volume_flags, volume_state};
-use base::{AbortCode, UnixTime, VolumeId};
+use base::{AbortCode, PartitionId, UnixTime, VolumeId};
 use proptest::prelude::*;
 use volume::VolumeState;
 
@@ -11,6 +11,21 @@ const E2BIG: AbortCode = AbortCode(7);
 const ENODEV: AbortCode = AbortCode(19);
 const EINVAL: AbortCode = AbortCode(22);
 const EROFS: AbortCode = AbortCode(30);
+
+#[test]
+fn a_volume_is_listed_while_the_server_itself_works_on_it() {
+    let cell = Cell::new();
+    let transaction = cell.create(0, "user.ann", 5, 0).unwrap();
+    cell.set_flags(transaction, 0).unwrap();
+    cell.end(transaction).unwrap();
+    let before = cell.list(0);
+    let listed = || {
+        assert_eq!(cell.list(0), before);
+        Ok(())
+    };
+    let partition = PartitionId::from_index(0).unwrap();
+    cell.server.exclusively(VolumeId(5), partition, "Snapshot", listed).unwrap();
+}
 
 #[test]
 fn vos_create_makes_a_volume_and_brings_it_online() {
