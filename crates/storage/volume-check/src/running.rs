@@ -57,6 +57,8 @@ pub struct Check {
     options: CheckOptions,
     pace: Pace,
     stop: AtomicBool,
+    /// See [`SNAPSHOT_AGE_MAX`].
+    pub(crate) snapshot_age_max: Duration,
     state: Mutex<CheckState>,
 }
 
@@ -64,7 +66,13 @@ impl Check {
     /// Creates a check that resumes after `checkpoint` and works `percent` of the time.
     pub fn new(options: CheckOptions, percent: u32, checkpoint: Checkpoint) -> Check {
         let state = CheckState { checkpoint, ..CheckState::default() };
-        Check { options, pace: Pace::new(percent), stop: AtomicBool::new(false), state: Mutex::new(state) }
+        Check {
+            options,
+            pace: Pace::new(percent),
+            stop: AtomicBool::new(false),
+            snapshot_age_max: SNAPSHOT_AGE_MAX,
+            state: Mutex::new(state),
+        }
     }
 
     /// Requests an early stop; the state then shows how far the check came.
@@ -148,10 +156,6 @@ impl Check {
             let first = 1 + registry.volumes.range(..=last).count() as u64;
             let mut is_old = false;
             for (done, (&id, known)) in (first..).zip(rest) {
-                is_old = begun.elapsed() > SNAPSHOT_AGE_MAX;
-                if is_old {
-                    break;
-                }
                 let mut report = CheckReport::default();
                 view::check(&paced, &registry, id, known, &mut report);
                 if self.is_stopped() {
@@ -161,6 +165,11 @@ impl Check {
                 state.found = std::mem::take(&mut state.found).and(report);
                 state.checkpoint.volume = id;
                 state.progress = Some(Progress { stage: Stage::Volumes, done, total });
+                // After a volume: the registry alone may take longer.
+                is_old = begun.elapsed() > self.snapshot_age_max;
+                if is_old {
+                    break;
+                }
             }
             if !is_old {
                 return (!self.is_stopped()).then_some(());

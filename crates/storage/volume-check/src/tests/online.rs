@@ -139,18 +139,38 @@ fn damaged(count: u32, wrong: &[u32]) -> Volumes {
     volumes
 }
 
+/// Returns a check that was stopped after the tenth volume. On a busy machine, one may end before it is stopped.
+fn interrupted(volumes: &Volumes) -> Check {
+    (0..20)
+        .map(|_| Check::new(CheckOptions::default(), 2, Checkpoint::default()))
+        .find(|slow| {
+            thread::scope(|scope| {
+                let running = scope.spawn(|| run(volumes, slow));
+                while slow.progress().0.volume < VolumeId(10) && !running.is_finished() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                slow.stop();
+                let ended = running.join().unwrap();
+                ended.is_none() && slow.progress().0.volume < VolumeId(3990)
+            })
+        })
+        .expect("each was too fast to be interrupted")
+}
+
+/// Each state of the metadata is too old before its first volume is checked.
+#[test]
+fn a_check_makes_progress_however_slow_it_is() {
+    let volumes = damaged(20, &[5, 15]);
+    let mut check = whole();
+    check.snapshot_age_max = Duration::ZERO;
+    let report = run(&volumes, &check).unwrap();
+    assert_eq!((report.volumes, report.damage_count), (20, 2));
+}
+
 #[test]
 fn an_interrupted_check_reports_each_finding_once() {
     let volumes = damaged(4000, &[5, 3990]);
-    let slow = Check::new(CheckOptions::default(), 2, Checkpoint::default());
-    thread::scope(|scope| {
-        let running = scope.spawn(|| run(&volumes, &slow));
-        while slow.progress().0.volume < VolumeId(10) && !running.is_finished() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        slow.stop();
-        assert!(running.join().unwrap().is_none(), "it was too fast to be interrupted");
-    });
+    let slow = interrupted(&volumes);
     let before = slow.state();
     assert!(before.checkpoint.volume >= VolumeId(10) && before.checkpoint.volume < VolumeId(3990));
     let rest = Check::new(CheckOptions::default(), 100, before.checkpoint);
