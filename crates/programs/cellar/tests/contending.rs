@@ -92,7 +92,8 @@ fn faults() -> (FaultInjection, Keeper, Keeper) {
 }
 
 /// Records even short waits as slow calls, and enables metrics, which can be read without a call.
-const MORE: &str = "[metrics]\nport = 0\n[observe]\nslow_call_ms = 1\n";
+const MORE: &str = "[metrics]\nport = 0\n[observe]\nslow_call_ms = 1\n\
+    [store]\nscrub_mb_per_s = 0\ncompaction_mb_per_s = 0\n";
 
 /// A cell with a volume in which all callers have all rights, and clients.
 struct Contended {
