@@ -72,6 +72,8 @@ pub struct Met {
     pub partial: u64,
     /// Requests while the bucket was [away](FaultyBucket::set_away).
     pub away: u64,
+    /// Objects that were removed.
+    pub removed: u64,
 }
 
 impl Met {
@@ -88,6 +90,7 @@ impl Met {
         self.hung += other.hung;
         self.cut += other.cut;
         self.partial += other.partial;
+        self.removed += other.removed;
         self.away += other.away;
     }
 
@@ -214,7 +217,9 @@ impl FaultyBucket {
             Write::Copy(from, to, options) => self.inner.copy_opts(&from, &to, options).await.map(|()| None),
             Write::Delete(location) => {
                 let one = stream::once(async move { Ok(location) }).boxed();
-                self.inner.delete_stream(one).try_collect::<Vec<_>>().await.map(|_| None)
+                let removed = self.inner.delete_stream(one).try_collect::<Vec<_>>().await?;
+                self.state.lock().met.removed += removed.len() as u64;
+                Ok(None)
             }
         }
     }

@@ -208,12 +208,14 @@ impl History {
         let mut last = None;
         for _ in 0..OPENS_MAX {
             self.nodes += 1;
+            let garbage_age =
+                self.rng.random_bool(0.5).then(|| Duration::from_secs(self.rng.random_range(1..60)));
             let runtime =
                 Arc::new(Builder::new_current_thread().enable_time().start_paused(true).build().unwrap());
             let config = SlateConfig {
                 patience: PATIENCE,
                 request_limit: Duration::from_secs(5),
-                garbage_age: None,
+                garbage_age,
                 seed: Some(self.seed << 20 | self.nodes),
                 ..SlateConfig::default()
             };
@@ -562,6 +564,7 @@ fn acknowledged_commits_survive_faults_crashes_and_takeovers() {
             all.outages,
             all.unavailable,
         ];
+        assert!(met.removed > 10 * histories, "garbage is hardly removed: {met:?}");
         assert!(seen.iter().chain(&met.all()).all(|count| *count > 20), "{all:?} {met:?}");
     }
 }
