@@ -97,7 +97,7 @@ pub(crate) fn start_inheriting(
         ways: services.ways(),
         uuid: services.uuid(),
     };
-    let resets = owe_resets(&stores.partitions, work.file_server.as_ref());
+    let resets = work.expect_calls(&later);
     let servers = services.start(settings, faults, inherited)?;
     let (background, ways) = (work.begin(&servers, later, resets)?, work.ways);
     starting.is_done = true;
@@ -163,6 +163,18 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Prepares the file server for calls, also to volumes of partitions that are opened `later`; those of a cluster wait for
+    /// their owner. Returns the resets that clients are owed.
+    fn expect_calls(&self, later: &[Opening]) -> Vec<Resets> {
+        let server = self.file_server.as_ref();
+        if let Some(server) = server.filter(|_| self.stores.node.is_none()) {
+            for opening in later {
+                server.await_partition(opening.id);
+            }
+        }
+        owe_resets(&self.stores.partitions, server)
+    }
+
     /// Starts the threads behind the open ports, also those of the partitions that are opened `later`.
     fn begin(
         &self,

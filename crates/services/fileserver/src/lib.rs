@@ -17,6 +17,7 @@
 )]
 
 mod access;
+mod awaited;
 mod bulk;
 mod call;
 mod capabilities;

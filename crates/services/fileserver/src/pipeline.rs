@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
     pub(crate) fn find_online(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
         self.volume.store(id.0, Ordering::Relaxed);
         self.server.volumes().get(id).map_err(|error| match error {
-            VolumeError::NoVolume(id) => self.server.moved().absent(id, self.server.clock().monotonic()),
+            VolumeError::NoVolume(id) => self.server.absent(id),
             other => other.into(),
         })
     }

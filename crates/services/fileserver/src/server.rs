@@ -1,8 +1,9 @@
 //! The whole file service.
 
+use crate::awaited::AwaitedPartitions;
 use crate::config::FileServerConfig;
 use crate::counters::{Counters, Operation, OperationCount, TransferCount};
-use crate::environment::{Clock, Environment, Reports, TransportFigures, VolumeLocator};
+use crate::environment::{CallbackNetwork, Clock, Environment, Reports, TransportFigures, VolumeLocator};
 use crate::hosts::Hosts;
 use crate::moved::MovedAnswers;
 use crate::subject::Subjects;
@@ -31,6 +32,7 @@ pub struct FileServer {
     locks: Mutex<Locks>,
     counters: Counters,
     moved: MovedAnswers,
+    awaited: AwaitedPartitions,
     /// Clients that store access lists with the old opcode.
     old_clients: Mutex<Repeats<IpAddr>>,
     started: UnixTime,
@@ -47,6 +49,7 @@ impl FileServer {
             locks: Mutex::new(Locks::new(config.locks_max)),
             counters: Counters::default(),
             moved: MovedAnswers::default(),
+            awaited: AwaitedPartitions::default(),
             old_clients: Mutex::new(Repeats::new(OLD_CLIENTS_PERIOD, OLD_CLIENTS_MAX)),
             started: environment.clock.unix(),
             config,
@@ -158,6 +161,14 @@ impl FileServer {
 
     pub(crate) fn moved(&self) -> &MovedAnswers {
         &self.moved
+    }
+
+    pub(crate) fn awaited(&self) -> &AwaitedPartitions {
+        &self.awaited
+    }
+
+    pub(crate) fn network(&self) -> &dyn CallbackNetwork {
+        &*self.environment.network
     }
 
     pub(crate) fn counters(&self) -> &Counters {

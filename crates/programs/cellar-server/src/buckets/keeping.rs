@@ -124,6 +124,7 @@ impl Keeper {
         let left_over = self.volume_server.as_ref().map(|server| server.left_over(id));
         held.restore_locks(self.file_server.as_ref());
         held.begin();
+        self.file_server.iter().for_each(|server| server.partition_opened(id));
         threads.retain(|thread| !thread.is_finished());
         threads.extend(resets.map(Resets::send));
         self.partitions.lock().push(held);
@@ -178,6 +179,10 @@ impl Keeper {
             position.map(|position| partitions.remove(position))
         };
         let Some(held) = held else { return };
+        // Calls of a cluster wait for the next owner.
+        if let (Some(server), None) = (&self.file_server, &self.node) {
+            server.await_partition(id);
+        }
         let volumes = self.volumes.remove(id).unwrap_or_default();
         if self.node.is_some() {
             tracing::info!(partition = %id, volumes = volumes.len(), "the partition is not served here any more");

@@ -4,7 +4,8 @@ use crate::wire::mode;
 use crate::world::{World, root};
 use afs_idl::MemoryStream;
 use afs_idl::fs::{self, Server};
-use base::AbortCode;
+use base::{AbortCode, PartitionId};
+use std::net::Ipv4Addr;
 use volume::Durability;
 
 #[test]
@@ -173,6 +174,34 @@ fn a_volume_that_has_left_is_remembered() {
     assert_eq!(world.status(&bob, never_here).map(drop), Err(AbortCode::VNOVOL));
     world.clock.advance(2 * 3600);
     assert_eq!([reported(), reported()], [AbortCode::VNOVOL, AbortCode::VNOVOL].map(Err));
+}
+
+/// A call to a volume in a partition that is not open yet is repeated; others are not.
+#[test]
+fn a_volume_of_an_awaited_partition_is_not_unknown() {
+    let world = World::new();
+    let bob = world.client("bob", 2);
+    let status = |volume| world.status(&bob, fs::Fid { volume, vnode: 1, unique: 1 }).map(drop);
+    let (here, there, unknown) = (4711, 4712, 4713);
+    let [own, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Ipv4Addr::from);
+    world.network.own(own.into());
+    world.network.place(here, own);
+    world.network.place(there, other);
+    let all = || [here, there, unknown].map(status);
+    let none = [AbortCode::VNOVOL; 3].map(Err);
+    assert_eq!(all(), none);
+    let partition = PartitionId::from_index(7).unwrap();
+    world.server.await_partition(partition);
+    let expected = [AbortCode::VRESTARTING, AbortCode::VNOVOL, AbortCode::VNOVOL].map(Err);
+    assert_eq!(all(), expected);
+    world.server.partition_opened(partition);
+    assert_eq!(all(), none);
+    world.server.await_partition(partition);
+    world.clock.advance(500);
+    world.server.await_partition(partition);
+    assert_eq!(all(), expected);
+    world.clock.advance(100);
+    assert_eq!(all(), none, "it is not expected for ever");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use base::{
     AbortCode, CallContext, Caller, Connection, Fid, HostUuid, Identity, Monotonic, PartitionId, Principal,
     SecurityLevel, UnixTime, VolumeId, VolumeType,
 };
-use fileserver::{CallbackNetwork, Clock, Environment, FileCall, FileServer, FileServerConfig};
+use fileserver::{
+    CallbackNetwork, Clock, Environment, FileCall, FileServer, FileServerConfig, VolumeLocator,
+};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -137,12 +139,30 @@ const SERVER_UUID: HostUuid = HostUuid([7; 16]);
 pub(crate) struct TestNetwork {
     stations: Mutex<HashMap<SocketAddr, Arc<Workstation>>>,
     own: Mutex<Option<IpAddr>>,
+    /// The only site of each volume in the location database.
+    sites: Mutex<HashMap<u32, Ipv4Addr>>,
 }
 
 impl TestNetwork {
+    /// Places a volume on the server with this address, according to the location database.
+    pub(crate) fn place(&self, volume: u32, address: Ipv4Addr) {
+        self.sites.lock().insert(volume, address);
+    }
+
     /// Makes this address one of the server's own.
     pub(crate) fn own(&self, ip: IpAddr) {
         *self.own.lock() = Some(ip);
+    }
+}
+
+impl VolumeLocator for TestNetwork {
+    fn locate(&self, name: &[u8]) -> Result<fs::VolumeInfo, AbortCode> {
+        let volume = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+        let volume = volume.ok_or(AbortCode::VL_NOENT)?;
+        let site = *self.sites.lock().get(&volume).ok_or(AbortCode::VL_NOENT)?;
+        let mut info = fs::VolumeInfo { volume_id: volume, server_count: 1, ..fs::VolumeInfo::default() };
+        info.servers[0] = site.into();
+        Ok(info)
     }
 }
 
@@ -383,7 +403,7 @@ fn start(
         membership: people.clone(),
         network: network.clone(),
         clock: clock.clone(),
-        locator: None,
+        locator: Some(network.clone()),
         transport: Arc::new(fileserver::TransportFigures::default),
         process_kib: Arc::new(|| 4_711),
     };
