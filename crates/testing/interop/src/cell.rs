@@ -380,6 +380,22 @@ impl Cell {
         Ok(())
     }
 
+    /// Waits until the server has a partition.
+    ///
+    /// # Errors
+    /// After a minute.
+    pub fn await_partition(&self, name: &str) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let list = format!("vos listpart {} -localauth", self.address);
+        while Instant::now() < deadline {
+            if self.run(&list)?.text.contains(name) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        bail!("{name} is not there:\n{}", self.cellar_log())
+    }
+
     fn wait_until_serving(&mut self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {

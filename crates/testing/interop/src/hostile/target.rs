@@ -34,8 +34,10 @@ pub fn at(port: u16) -> SocketAddrV4 {
 
 /// A Cellar cell, attacked from the namespace in which the test runs.
 pub struct Target {
-    /// The cell, which has one server.
+    /// The server that is attacked.
     pub cell: Cell,
+    /// The host of the cell's databases, if it is another one.
+    _databases: Option<Cell>,
 }
 
 impl Target {
@@ -44,7 +46,25 @@ impl Target {
     /// # Errors
     /// If it does not start.
     pub fn start() -> Result<Target> {
-        Target::of(Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?)
+        Target::of(Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?, None)
+    }
+
+    /// Starts the only node of a cluster, whose bucket is a folder. The cell's databases are on another host.
+    ///
+    /// # Errors
+    /// If it does not start, or does not open its partition within a minute.
+    pub fn start_node() -> Result<Target> {
+        let databases = Cell::start_configured("cellar2", "10.99.0.5", "")?;
+        let bucket = databases.path().join("bucket");
+        std::fs::create_dir_all(bucket.join("b"))?;
+        let section = format!(
+            "[cluster]\nbucket = \"file://{}\"\npartitions = [\"b\"]\nnode = \"cellar1\"\naddress = \"{SERVER}\"\n",
+            bucket.display()
+        );
+        let mut node = Cell::prepare_configured_joining(&databases, "cellar1", "10.99.0.4", &section)?;
+        node.start_cellar_alone()?;
+        node.await_partition("/vicepb")?;
+        Target::of(node, Some(databases))
     }
 
     /// Starts a cell with these lines in Cellar's configuration file.
@@ -52,13 +72,13 @@ impl Target {
     /// # Errors
     /// If it does not start.
     pub fn start_configured(lines: &str) -> Result<Target> {
-        Target::of(Cell::start_configured("cellar1", "10.99.0.4", lines)?)
+        Target::of(Cell::start_configured("cellar1", "10.99.0.4", lines)?, None)
     }
 
-    fn of(cell: Cell) -> Result<Target> {
+    fn of(cell: Cell, databases: Option<Cell>) -> Result<Target> {
         // Datagrams to these addresses leave the server and are dropped silently, without an ICMP error.
         ip(&["route", "add", "blackhole", NETWORK])?;
-        let target = Target { cell };
+        let target = Target { cell, _databases: databases };
         target.reach(&target.cell)?;
         Ok(target)
     }

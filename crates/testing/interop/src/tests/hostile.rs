@@ -18,6 +18,7 @@ use interop::means::Means;
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("hostile-amplify", amplify::amplify),
+        test("hostile-node", amplify::node),
         test("hostile-hijack", hijack::hijack),
         test("hostile-rxdebug", hijack::rxdebug),
         test("hostile-callbacks", callbacks::callbacks),
@@ -32,6 +33,7 @@ pub(crate) fn alone() -> Vec<Test> {
         test("hostile-queue", queue::queue),
         test("hostile-memory", memory::memory),
         test("hostile-services", memory::services),
+        test("hostile-node-services", memory::services_of_node),
         test("hostile-identity", identity::identity),
     ]
 }

@@ -1,13 +1,13 @@
 //! Single datagrams from addresses that never answer: whatever a datagram contains, the server sends at most
 //! three times its size to that address (RFC 9000, section 8.1).
 
-use super::interfaces::{Procedure, SERVICES, procedures};
+use super::interfaces::{Procedure, SERVICES, SERVICES_OF_NODE, Served, procedures};
 use afs_idl::{bozo, cellar as own, fs, pr, vl, vol};
 use anyhow::{Result, ensure};
 use interop::hostile::packet::{self, first, request};
 use interop::hostile::{Listener, SERVER, Spoofer, Target, stranger};
 use rx_proto::{Flags, Header, PacketType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,6 @@ const LISTEN: Duration = Duration::from_secs(35);
 /// Maximum number of words that fit in a packet.
 const WORDS_MAX: usize = 340;
 
-const PORTS: [u16; 5] = [7000, 7002, 7003, 7005, 7007];
-
 /// A datagram with a description.
 struct Probe {
     name: String,
@@ -30,10 +28,21 @@ struct Probe {
 }
 
 pub(super) fn amplify() -> Result<()> {
-    let target = Target::start()?;
-    let mut probes = calls()?;
-    probes.extend(known_calls());
-    probes.extend(kinds());
+    attack(&Target::start()?, &SERVICES)
+}
+
+/// The same at the ports of a node, with the service for other nodes.
+pub(super) fn node() -> Result<()> {
+    attack(&Target::start_node()?, &SERVICES_OF_NODE)
+}
+
+fn attack(target: &Target, services: &[Served]) -> Result<()> {
+    let ports: BTreeSet<u16> = services.iter().map(|(port, ..)| *port).collect();
+    let mut probes = calls(services)?;
+    probes.extend(known_calls().into_iter().filter(|probe| ports.contains(&probe.port)));
+    for port in ports {
+        probes.extend(kinds(port, services));
+    }
     let listener = Listener::open(target.interface())?;
     let sent = send(&probes, listener)?;
     judge(&probes, &sent)
@@ -41,9 +50,9 @@ pub(super) fn amplify() -> Result<()> {
 
 /// Returns calls of each procedure of each service, in one complete or incomplete packet, and one rxkad call
 /// per service.
-fn calls() -> Result<Vec<Probe>> {
+fn calls(services: &[Served]) -> Result<Vec<Probe>> {
     let mut probes = Vec::new();
-    for (port, service_id, interface) in SERVICES {
+    for &(port, service_id, interface) in services {
         for Procedure { name, opcode, words } in procedures(interface)? {
             let (number, words) = (probes.len() as u32, words.min(WORDS_MAX));
             let body = request(opcode, &vec![0; 4 * words]);
@@ -103,31 +112,27 @@ fn common_fid() -> afs_idl::common::Fid {
     afs_idl::common::Fid { volume: 536_870_912, vnode: 1, unique: 1 }
 }
 
-/// Returns packets of every type for every port, with and without a call number, with bodies of various
-/// lengths.
-fn kinds() -> Vec<Probe> {
+/// Returns packets of every type for a port, with and without a call number, with bodies of various lengths.
+fn kinds(port: u16, services: &[Served]) -> Vec<Probe> {
     let mut probes = Vec::new();
     let lengths = [0, 4, 8, 24, 65, 500];
-    for port in PORTS {
-        for kind in (0..=20_u8).chain([128, 255]) {
-            for (number, length) in lengths.into_iter().enumerate() {
-                let service_id =
-                    SERVICES.iter().find(|service| service.0 == port).map_or(1, |service| service.1);
-                let id = 200_000 + probes.len() as u32;
-                let header = Header {
-                    call_number: u32::from(number % 2 == 0),
-                    flags: Flags::CLIENT_INITIATED.with(Flags::REQUEST_ACK).with(Flags::LAST_PACKET),
-                    security_index: (number % 4) as u8,
-                    ..first(service_id, id)
-                };
-                let mut datagram = packet::datagram(&header, &body(length, number));
-                datagram[KIND] = kind;
-                let name = format!("{port} packet of type {kind} with {length} bytes");
-                probes.push(Probe { name, port, datagram });
-            }
+    let service_id = services.iter().find(|service| service.0 == port).map_or(1, |service| service.1);
+    for kind in (0..=20_u8).chain([128, 255]) {
+        for (number, length) in lengths.into_iter().enumerate() {
+            let id = 200_000 + probes.len() as u32;
+            let header = Header {
+                call_number: u32::from(number % 2 == 0),
+                flags: Flags::CLIENT_INITIATED.with(Flags::REQUEST_ACK).with(Flags::LAST_PACKET),
+                security_index: (number % 4) as u8,
+                ..first(service_id, id)
+            };
+            let mut datagram = packet::datagram(&header, &body(length, number));
+            datagram[KIND] = kind;
+            let name = format!("{port} packet of type {kind} with {length} bytes");
+            probes.push(Probe { name, port, datagram });
         }
-        probes.extend((1..=6_u32).map(|question| debug(port, question)));
     }
+    probes.extend((1..=6_u32).map(|question| debug(port, question)));
     probes
 }
 

@@ -30,6 +30,7 @@ const PR: &str = include_str!("../../../../../../idl/pr.idl");
 const VL: &str = include_str!("../../../../../../idl/vl.idl");
 const VOL: &str = include_str!("../../../../../../idl/vol.idl");
 const BOZO: &str = include_str!("../../../../../../idl/bozo.idl");
+const CLUSTER: &str = include_str!("../../../../../../idl/cluster.idl");
 const STATISTICS: &str = include_str!("../../../../../../idl/rxstats.idl");
 /// All services that answer anonymous callers, on the ports of one server.
 pub(super) const SERVICES: [Served; 16] = [
@@ -50,8 +51,20 @@ pub(super) const SERVICES: [Served; 16] = [
     (7007, 1, BOZO),
     (7007, 409, STATISTICS),
 ];
+/// The services of a node of a cluster without databases.
+pub(super) const SERVICES_OF_NODE: [Served; 9] = [
+    (7000, 1, FS),
+    (7000, 20_011, OWN),
+    (7000, 409, STATISTICS),
+    (7005, 4, VOL),
+    (7005, 20_011, OWN),
+    (7005, 409, STATISTICS),
+    (7007, 1, BOZO),
+    (7007, 409, STATISTICS),
+    (7010, 20_012, CLUSTER),
+];
 /// Port, service id, and text of the interface.
-type Served = (u16, u16, &'static str);
+pub(super) type Served = (u16, u16, &'static str);
 
 /// A procedure of an interface.
 pub(super) struct Procedure {

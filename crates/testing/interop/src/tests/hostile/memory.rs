@@ -1,6 +1,6 @@
 //! Traffic from unproven addresses costs the server a bounded amount of memory.
 
-use super::interfaces::{Procedure, SERVICES, procedures};
+use super::interfaces::{Procedure, SERVICES, SERVICES_OF_NODE, Served, procedures};
 use crate::tests::soak;
 use afs_idl::pr::{IDToNameRequest, id_to_name};
 use afs_idl::{ClientCall, ClientConnection, vl};
@@ -93,15 +93,23 @@ fn grown(target: &Target, before: u64, work: impl FnOnce() -> Result<()>) -> Res
 /// Anonymous callers occupy each procedure of each service: with long arguments, with requests that never end, and
 /// with replies that they never read.
 pub(super) fn services() -> Result<()> {
-    let target = Target::start()?;
+    occupy_all(&Target::start()?, &SERVICES)
+}
+
+/// The same at a node of a cluster.
+pub(super) fn services_of_node() -> Result<()> {
+    occupy_all(&Target::start_node()?, &SERVICES_OF_NODE)
+}
+
+fn occupy_all(target: &Target, services: &[Served]) -> Result<()> {
     let before = target.resident_bytes()?;
-    let growth = grown(&target, before, || {
+    let growth = grown(target, before, || {
         std::thread::scope(|scope| {
             let mut occupiers = Vec::new();
             for address in OCCUPIERS {
                 target.add_address(address)?;
                 let client = Arc::new(Client::anonymous(address, uuid())?);
-                for (port, service_id, interface) in SERVICES {
+                for &(port, service_id, interface) in services {
                     for procedure in procedures(interface)? {
                         let client = Arc::clone(&client);
                         occupiers.push(scope.spawn(move || {
