@@ -7,6 +7,8 @@ pub fn describe(code: AbortCode) -> String {
     let words = match widened(code) {
         AbortCode::RX_CALL_DEAD => "the server does not answer",
         AbortCode::RX_CALL_TIMEOUT => "the call took too long",
+        // VRESTARTING is the same number.
+        AbortCode::RX_RESTARTING => "the server restarts, or this machine has lost its address; try again",
         AbortCode::RX_INVALID_OPERATION => "the server does not know this service",
         AbortCode::RXGEN_OPCODE => "the server does not know this call",
         AbortCode::VNOVNODE | AbortCode::UAENOENT => "there is no such file or directory",

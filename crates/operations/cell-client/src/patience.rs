@@ -164,6 +164,10 @@ impl Attempts {
             return self.turn();
         }
         let limit = self.waiting.patience.limit(self.interface, code);
+        // The server ends, or this machine has lost the address that the call was made from.
+        if code == AbortCode::RX_RESTARTING && limit.is_zero() {
+            return self.turn();
+        }
         let waited = self.began.get_or_insert_with(Instant::now).elapsed();
         let Some(left) = limit.checked_sub(waited).filter(|left| !left.is_zero()) else { return false };
         if waited >= self.waiting.patience.report_after {

@@ -70,7 +70,7 @@ impl Connector {
         Arc::new(Connection { shared: Arc::new(shared) })
     }
 
-    /// Reports that this host has lost an address. Outgoing calls from it fail with `RX_CALL_DEAD`, and later
+    /// Reports that this host has lost an address. Outgoing calls from it fail with `RX_RESTARTING`, and later
     /// calls leave from another address.
     pub fn forget_source(&self, local: IpAddr) {
         for lane in self.lanes.all() {

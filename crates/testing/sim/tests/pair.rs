@@ -743,9 +743,9 @@ fn calls_from_a_lost_address_fail_immediately() {
     }
     pair.ends[CLIENT].handle_source_gone(pair.now, address(CLIENT).ip());
     pair.drain();
-    assert_eq!(pair.ends[CLIENT].read(pair.now, asked), Read::Failed(AbortCode::RX_CALL_DEAD));
-    assert_eq!(pair.ends[CLIENT].connection_error(connection), Some(AbortCode::RX_CALL_DEAD));
-    let event = Event::ConnectionFailed(connection, AbortCode::RX_CALL_DEAD);
+    assert_eq!(pair.ends[CLIENT].read(pair.now, asked), Read::Failed(AbortCode::RX_RESTARTING));
+    assert_eq!(pair.ends[CLIENT].connection_error(connection), Some(AbortCode::RX_RESTARTING));
+    let event = Event::ConnectionFailed(connection, AbortCode::RX_RESTARTING);
     assert!(pair.events[CLIENT].iter().any(|reported| format!("{reported:?}") == format!("{event:?}")));
     let next = pair.connect();
     pair.answered(next);

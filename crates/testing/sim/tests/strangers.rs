@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Monotonic, SecurityLevel, UnixTime};
+use base::{AbortCode, Monotonic, SecurityLevel, UnixTime};
 use bytes::Bytes;
 use rx_proto::limits::AMPLIFICATION_MAX;
 use rx_proto::{
@@ -463,4 +463,14 @@ fn a_server_that_is_called_has_proved_its_address() {
         .any(|event| matches!(event, Event::CallArrived { standing: Standing::Reachable, .. }));
     assert!(arrived);
     assert_eq!(caller.statistics().pings_sent, pings);
+}
+
+#[test]
+fn a_full_endpoint_does_not_call_its_peer_silent() {
+    let config = EndpointConfig { connections_max: 1, ..EndpointConfig::default() };
+    let mut endpoint = Endpoint::new(config, 1, Monotonic(1));
+    let path = Path::to(STRANGER);
+    let mut connect =
+        || endpoint.connect(Monotonic(1), path, SERVICE, None, ConnectOptions::default()).map(drop);
+    assert_eq!((connect(), connect()), (Ok(()), Err(AbortCode::RX_RESTARTING)));
 }

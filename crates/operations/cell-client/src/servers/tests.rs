@@ -187,6 +187,21 @@ fn calls_go_to_the_address_that_answers() {
     assert_eq!(tried, FILES, "each is tried once");
 }
 
+/// The server restarts, or this machine has lost the address that the call was made from.
+#[test]
+fn calls_that_are_cut_off_go_to_another_address() {
+    let (fakes, client, asked) = cell(Patience::default());
+    fakes.fail(server(11), Some(AbortCode::RX_RESTARTING));
+    let volumes = client.connection(server(FILES[0]), Interface::Volumes);
+    vol::x_list_partitions(&*volumes, &vol::XListPartitionsRequest).unwrap();
+    assert_eq!(asked.take(), [11, 12]);
+    let ended = vol::end_trans(&*volumes, &vol::EndTransRequest { transaction: 1 });
+    assert_eq!((ended.map(drop), asked.take()), (Ok(()), vec![12]), "the first address is avoided");
+    fakes.fail(server(12), Some(AbortCode::RX_RESTARTING));
+    let ended = vol::end_trans(&*volumes, &vol::EndTransRequest { transaction: 1 });
+    assert_eq!((ended.err(), asked.take()), (Some(AbortCode::RX_RESTARTING), vec![12]), "it may have ended");
+}
+
 /// A node that joins later is found. If no location server answers, the addresses before are used.
 #[test]
 fn addresses_are_asked_for_again_after_a_while() {

@@ -370,7 +370,8 @@ impl Endpoint {
     /// class is used.
     ///
     /// # Errors
-    /// The code of the security class if it cannot start, or `RX_CALL_DEAD` at the limit on connections.
+    /// The code of the security class if it cannot start, or `RX_RESTARTING` at the limit on connections: the peer was
+    /// not asked.
     pub fn connect(
         &mut self,
         now: Monotonic,
@@ -425,7 +426,7 @@ impl Endpoint {
 
     /// Processes the loss of the local address `local`. Servers would continue to send replies there, and
     /// these would never arrive. Client connections that use the address, and their calls, therefore fail
-    /// with `RX_CALL_DEAD`.
+    /// with `RX_RESTARTING`, which does not mean that the peer is silent.
     pub fn handle_source_gone(&mut self, now: Monotonic, local: IpAddr) {
         self.on_source_gone(now, local);
     }

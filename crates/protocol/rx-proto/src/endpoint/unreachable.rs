@@ -60,12 +60,12 @@ impl Endpoint {
 
     /// Fails the client connections whose packets are sent from an address that this host has lost. OpenAFS's
     /// and Cellar's servers send replies to the address with which a connection began, so that no other
-    /// address can take it over.
+    /// address can take it over. The code says nothing about the peer, which may well answer.
     pub(super) fn on_source_gone(&mut self, now: Monotonic, local: IpAddr) {
         for key in self.connections.all.keys() {
             let uses = |it: &Connection| it.side == Side::Client && it.path.local == Some(local);
             if self.connections.all.get(key).is_some_and(uses) {
-                self.fail_connection(now, key, AbortCode::RX_CALL_DEAD);
+                self.fail_connection(now, key, AbortCode::RX_RESTARTING);
             }
         }
     }

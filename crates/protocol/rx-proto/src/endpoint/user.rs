@@ -185,7 +185,7 @@ impl Endpoint {
         options: ConnectOptions,
     ) -> Result<Key, AbortCode> {
         if !self.make_room(now, Standing::Verified) {
-            return Err(AbortCode::RX_CALL_DEAD);
+            return Err(AbortCode::RX_RESTARTING);
         }
         let facts = ConnectionFacts {
             epoch: self.epoch,
