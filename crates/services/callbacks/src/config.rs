@@ -22,17 +22,17 @@ pub struct CallbackConfig {
     /// Maximum number of concurrent identifications at one IP address. Further callers wait, each with its worker:
     /// as long as all answer, asking more of them at a time occupies no more workers.
     pub identifying_per_ip_max: usize,
-    /// The same limit at an address with a port that did not answer recently. Further callers are refused.
+    /// The same limit at an address with a port whose identification failed recently. Further callers are refused.
     pub identifying_per_silent_ip: usize,
     /// Maximum number of breaks kept for one host that is down; beyond that it is reset.
     pub delayed_max: usize,
     /// Maximum number of addresses with the same UUID, and of remembered interfaces of a client
     /// (AFS_MAX_INTERFACE_ADDR).
     pub addresses_max: usize,
-    /// How long calls of a known client are refused after it failed to identify itself: each attempt occupies
-    /// a worker.
+    /// How long calls of a client are refused after it failed to identify itself: each attempt occupies a worker.
     pub refused_after_silence: Duration,
-    /// The same for an address where no client has ever answered. It is sent one packet in this time.
+    /// The same for an address where no client has ever answered, from the second silence in a row on. It is sent one packet
+    /// in this time then.
     pub stranger_refused_after_silence: Duration,
     /// Minimum time between two probes of a host because its UUID is claimed at other addresses.
     pub probe_interval: Duration,
@@ -62,6 +62,11 @@ impl Default for CallbackConfig {
 }
 
 impl CallbackConfig {
+    /// Returns how long a silence has consequences: those of a client are brief.
+    pub(crate) fn refused_after_silence(&self, is_brief: bool) -> Duration {
+        if is_brief { self.refused_after_silence } else { self.stranger_refused_after_silence }
+    }
+
     /// Returns the limit of hosts at one IP address while there are `hosts` in total. A client beyond the limit
     /// displaces another one of its address, which is identified again at its next call and displaces a third:
     /// if more clients than the limit are active, most of their calls are identifications.

@@ -51,6 +51,6 @@ pub use counters::Counters;
 pub use host::{HostId, HostInfo, Identification};
 pub use locks::{LOCK_TIME, LockError, LockKind, Locks};
 pub use message::{
-    Arrival, CallbackKind, Delivered, Delivery, Effort, Message, Probe, Promised, Refusal, Task,
+    Arrival, Asked, CallbackKind, Delivered, Delivery, Effort, Message, Probe, Promised, Refusal, Task,
 };
 pub use state::{Callbacks, SharedUuid};

@@ -1,6 +1,6 @@
 //! The values that the state machine exchanges with its shell.
 
-use crate::host::HostId;
+use crate::host::{HostId, Identification};
 use base::{AbortCode, Fid, HostUuid};
 use std::net::SocketAddr;
 
@@ -24,18 +24,33 @@ pub enum Arrival {
 pub enum Refusal {
     /// The caller does not answer the server's calls, so that no promise to it could be kept.
     Unreachable,
-    /// There is no space for another host or identification now.
+    /// The call may succeed soon: there is no space for another host or identification now, or the caller could not be
+    /// identified, but may be at the next attempt.
     Busy,
 }
 
 impl Refusal {
-    /// Returns the wire code. Clients treat a negative one as "server down" and try a replica.
+    /// Returns the wire code. VBUSY is repeated by all clients. A negative code is final for kafs, which fails the
+    /// system call with EREMOTEIO (`afs_select_fileserver`); OpenAFS's client tries another server (`afs_Analyze`).
     pub fn abort_code(self) -> AbortCode {
         match self {
             Refusal::Unreachable => AbortCode::RX_CALL_DEAD,
             Refusal::Busy => AbortCode::VBUSY,
         }
     }
+}
+
+/// The result of asking a client to identify itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It did.
+    Known(Identification),
+    /// Nothing was heard from its address during the whole time that a silent client is waited for.
+    Silent,
+    /// What is there has answered, but not with an identification. It may be a program without a callback service.
+    Refused,
+    /// It is not known what is there: the call could not be made or took too long.
+    Failed,
 }
 
 /// Something to send to a client before a call is executed.
@@ -52,10 +67,12 @@ pub enum Task {
         effort: Effort,
     },
     /// Check whether a host still answers at its address (ProbeUuid), and report with
-    /// [`Callbacks::probed`](crate::Callbacks::probed). The call is executed whatever the result.
+    /// [`Callbacks::probed`](crate::Callbacks::probed), unless the probe could not be made. The call is executed whatever the
+    /// result.
     Probe(Probe),
     /// Send this to the caller, and report with [`Callbacks::delivered`](crate::Callbacks::delivered).
-    /// If that returns [`Delivered::Delayed`], refuse the call as [`Refusal::Unreachable`].
+    /// If that returns [`Delivered::Delayed`], refuse the call: as [`Refusal::Busy`] if the message could not be sent, otherwise as
+    /// [`Refusal::Unreachable`].
     Deliver(Delivery),
     /// Send this to another host that is being evicted, and report with
     /// [`Callbacks::delivered`](crate::Callbacks::delivered).
@@ -65,12 +82,13 @@ pub enum Task {
 /// Permitted cost of an identification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// A host is known at the address: ask, with repetitions.
+    /// A host is known at the address, or it has been silent once: ask, with repetitions.
     Ask,
     /// No host is known at the address. A client there most likely has to be reset before its call is
     /// executed, and may be sent InitCallBackState3 together with the query.
     AskAndReset,
-    /// The address has called before and then did not answer: send one packet, without repetitions.
+    /// No host is known at the address, which has called before and then did not answer, twice in a row: send one packet,
+    /// without repetitions.
     Once,
 }
 

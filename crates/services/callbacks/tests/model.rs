@@ -5,8 +5,8 @@
 
 use base::{Fid, HostUuid, Monotonic, VnodeId, VolumeId};
 use callbacks::{
-    Arrival, CallbackConfig, CallbackKind, Callbacks, Delivered, Delivery, Effort, HostId, Identification,
-    Message, Probe, Task,
+    Arrival, Asked, CallbackConfig, CallbackKind, Callbacks, Delivered, Delivery, Effort, HostId,
+    Identification, Message, Probe, Task,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -188,6 +188,8 @@ impl World {
     fn identify(&mut self, address: SocketAddr, connection: u64, may_reset: bool) -> bool {
         let there = self.at(address);
         let answers = self.answers(address, None);
+        // Now and then the server cannot ask.
+        let cannot_ask = connection % 4 == 1;
         let resets = answers && may_reset && self.random.random_bool(0.7);
         if let Some(at) = there.filter(|_| resets) {
             self.clients[at].receive(&Message::Reset);
@@ -198,12 +200,13 @@ impl World {
                 let private = SocketAddr::from(([192, 168, 0, at as u8], address.port()));
                 let addresses = client.second.into_iter().flat_map(|second| [client.address, second]);
                 let addresses = addresses.chain([private]).collect();
-                Some(Identification { uuid: client.uuid, addresses, capabilities: 1 })
+                Asked::Known(Identification { uuid: client.uuid, addresses, capabilities: 1 })
             }
             (None, Some(Attacker { uuid, claims, .. })) => {
-                Some(Identification { uuid: *uuid, addresses: claims.clone(), capabilities: 0 })
+                Asked::Known(Identification { uuid: *uuid, addresses: claims.clone(), capabilities: 0 })
             }
-            (None, None) => None,
+            (None, None) if cannot_ask => Asked::Failed,
+            (None, None) => Asked::Silent,
         };
         self.callbacks.identified(self.now, address, connection, said, resets).is_ok()
     }

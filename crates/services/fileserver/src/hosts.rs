@@ -11,7 +11,7 @@ use crate::waiting::WaitingCalls;
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid, Monotonic};
 use callbacks::{
-    Arrival, Callbacks, Delivered, Delivery, Effort, HostId, Identification, Message, Probe, Refusal,
+    Arrival, Asked, Callbacks, Delivered, Delivery, Effort, HostId, Identification, Message, Probe, Refusal,
     SharedUuid, Task,
 };
 use events::catalogue::CallbackSent;
@@ -153,9 +153,9 @@ impl Hosts {
     fn perform(&self, task: Task) -> Result<(), Refusal> {
         match task {
             Task::Identify { address, connection, effort } => {
-                let (said, was_reset) = self.ask_who(address, effort);
+                let (asked, was_reset) = self.ask_who(address, effort);
                 let now = self.clock.monotonic();
-                let identified = self.state.lock().identified(now, address, connection, said, was_reset);
+                let identified = self.state.lock().identified(now, address, connection, asked, was_reset);
                 self.reports.report();
                 identified
             }
@@ -163,11 +163,9 @@ impl Hosts {
                 self.probe(&probe);
                 Ok(())
             }
-            Task::Deliver(delivery) => {
-                self.send(delivery, self.config.break_patience).then_some(()).ok_or(Refusal::Unreachable)
-            }
+            Task::Deliver(delivery) => self.send(delivery, self.config.break_patience).map_err(refusal),
             Task::Evict(delivery) => {
-                self.send(delivery, self.config.break_patience);
+                _ = self.send(delivery, self.config.break_patience);
                 Ok(())
             }
         }
@@ -175,7 +173,11 @@ impl Hosts {
 
     /// Checks whether a host still answers at its address, since its UUID was claimed at another one.
     fn probe(&self, probe: &Probe) {
-        let answered = self.answers_to(probe.address, probe.uuid).is_ok();
+        let answered = match self.answers_to(probe.address, probe.uuid) {
+            // The host may be there.
+            Err(code) if is_inconclusive(code) => return,
+            answer => answer.is_ok(),
+        };
         let shared = self.state.lock().probed(self.clock.monotonic(), probe, answered);
         if let Some(SharedUuid { uuid, addresses: [address, other], .. }) = shared {
             tracing::warn!(
@@ -194,7 +196,7 @@ impl Hosts {
 
     /// Identifies the client at an address. Also returns whether the client was reset, which happens
     /// concurrently for some `effort`.
-    fn ask_who(&self, address: SocketAddr, effort: Effort) -> (Option<Identification>, bool) {
+    fn ask_who(&self, address: SocketAddr, effort: Effort) -> (Asked, bool) {
         let patience = match effort {
             Effort::Once => self.config.once_patience,
             Effort::Ask | Effort::AskAndReset => self.config.identify_patience,
@@ -209,20 +211,21 @@ impl Hosts {
         let addresses = match said.who {
             Ok(reply) => {
                 let capabilities = reply.capabilities.first().copied().unwrap_or(0);
-                return (Some(self.identification(address, &reply.addresses, capabilities)), said.was_reset);
+                let identification = self.identification(address, &reply.addresses, capabilities);
+                return (Asked::Known(identification), said.was_reset);
             }
             Err(AbortCode::RXGEN_OPCODE) => cb::who_are_you(&*connection, &cb::WhoAreYouRequest),
             Err(code) => Err(code),
         };
-        let identification = match addresses {
-            Ok(reply) => Some(self.identification(address, &reply.addresses, 0)),
-            Err(AbortCode::RXGEN_OPCODE) => Some(Identification::default()),
+        let asked = match addresses {
+            Ok(reply) => Asked::Known(self.identification(address, &reply.addresses, 0)),
+            Err(AbortCode::RXGEN_OPCODE) => Asked::Known(Identification::default()),
             Err(code) => {
                 tracing::warn!(%address, %code, "a client does not identify itself");
-                None
+                failed(code)
             }
         };
-        (identification, false)
+        (asked, false)
     }
 
     /// Returns a client's reported identity without addresses of this server: both may have a bridge with the
@@ -239,9 +242,11 @@ impl Hosts {
         Identification { uuid, addresses, capabilities }
     }
 
-    /// Sends one message, also to other addresses of the host if necessary. Returns false if the host has
-    /// still not received it.
-    fn send(&self, mut delivery: Delivery, patience: Duration) -> bool {
+    /// Sends one message, also to other addresses of the host if necessary.
+    ///
+    /// # Errors
+    /// The code of the last attempt, if the host has still not received it.
+    fn send(&self, mut delivery: Delivery, patience: Duration) -> Result<(), AbortCode> {
         loop {
             let begun = LINES.wants(Event::Callback).then(|| self.clock.monotonic());
             waits::probes::callback_send(delivery.address);
@@ -258,9 +263,9 @@ impl Hosts {
                 self.leave_line(&delivery, outcome, begun);
             }
             match delivered {
-                Delivered::Done | Delivered::Forgotten => return true,
+                Delivered::Done | Delivered::Forgotten => return Ok(()),
                 Delivered::Retry(next) => delivery = *next,
-                Delivered::Delayed => return false,
+                Delivered::Delayed => return sent,
             }
         }
     }
@@ -324,7 +329,7 @@ impl Hosts {
     pub(crate) fn send_resets(&self, owed: OwedResets, done: &(dyn Fn(SocketAddr, bool) + Sync)) {
         let send = |reset: Delivery| {
             let address = reset.address;
-            done(address, self.send(reset, self.config.reset_patience));
+            done(address, self.send(reset, self.config.reset_patience).is_ok());
         };
         each(owed.resets, self.config.reset_threads_max, send);
         drop(owed.takeover);
@@ -351,6 +356,27 @@ impl Hosts {
         drop(state);
         self.send_all(deliveries);
     }
+}
+
+/// Whether a call to a client that ended with this code says neither that the client is gone nor that it refuses the call:
+/// this server or a front could not make the call, has lost the address that it was made from, or ends; or the client
+/// answers, but too slowly.
+fn is_inconclusive(code: AbortCode) -> bool {
+    matches!(code, AbortCode::RX_RESTARTING | AbortCode::RX_CALL_TIMEOUT)
+}
+
+/// Returns what the code of an identification says about the client.
+fn failed(code: AbortCode) -> Asked {
+    match code {
+        AbortCode::RX_CALL_DEAD => Asked::Silent,
+        code if is_inconclusive(code) => Asked::Failed,
+        _ => Asked::Refused,
+    }
+}
+
+/// Returns how to refuse a call whose host has not received a message, with this code.
+fn refusal(code: AbortCode) -> Refusal {
+    if is_inconclusive(code) { Refusal::Busy } else { Refusal::Unreachable }
 }
 
 /// Does something with each delivery, on up to `threads_max` threads.

@@ -1,7 +1,7 @@
 //! Clients for the examples.
 
 use base::Monotonic;
-use callbacks::{Arrival, Callbacks, HostId, Identification, Task};
+use callbacks::{Arrival, Asked, Callbacks, HostId, Identification, Task};
 use std::error::Error;
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ pub(crate) fn address(number: u16) -> SocketAddr {
 pub(crate) fn host(callbacks: &mut Callbacks, number: u16) -> Result<HostId, Box<dyn Error>> {
     let (now, address) = (Monotonic(0), address(number));
     callbacks.arrive(now, address, number.into(), true);
-    let said = Some(Identification::default());
+    let said = Asked::Known(Identification::default());
     callbacks
         .identified(now, address, number.into(), said, true)
         .map_err(|refusal| format!("{refusal:?}"))?;

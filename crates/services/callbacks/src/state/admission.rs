@@ -65,7 +65,9 @@ impl Callbacks {
         let message = if host.needs_reset.is_some() {
             Message::Reset
         } else if host.delayed.is_empty() {
+            let address = host.address;
             if !std::mem::replace(&mut host.up, true) {
+                self.identifying.note_life(address);
                 self.rank(id);
             }
             return Arrival::Ready(id);
@@ -100,8 +102,8 @@ impl Callbacks {
     }
 
     fn identify(&mut self, now: Monotonic, peer: SocketAddr, connection: u64) -> Arrival {
-        if self.identifying.is_silent(now, peer) {
-            return Arrival::Refuse(Refusal::Unreachable);
+        if let Some(refusal) = self.identifying.refusal(now, peer) {
+            return Arrival::Refuse(refusal);
         }
         let is_known = self.by_address.contains_key(&peer);
         if !is_known && let Some(arrival) = self.make_host_room(peer.ip()) {
@@ -110,7 +112,7 @@ impl Callbacks {
         match self.identifying.begin(&self.config, now, peer, is_known) {
             Admission::Ask(effort) => Arrival::First(Task::Identify { address: peer, connection, effort }),
             Admission::Wait => Arrival::Wait,
-            Admission::Silent => Arrival::Refuse(Refusal::Unreachable),
+            Admission::Silent(refusal) => Arrival::Refuse(refusal),
             Admission::Full => Arrival::Refuse(Refusal::Busy),
         }
     }

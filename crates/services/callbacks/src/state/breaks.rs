@@ -97,6 +97,7 @@ impl Callbacks {
             host.up = reached;
         }
         if reached {
+            self.identifying.note_life(delivery.address);
             self.reached(delivery.host, delivery);
             self.end_delivery(true);
             return Delivered::Done;

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// How long shared UUIDs are remembered after they were last seen.
 const SHARED_REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a failed identification is remembered after its address may be asked again.
-const SILENCE_REMEMBERED: Duration = Duration::from_secs(10 * 60);
+/// How long a failed identification is remembered after its consequences have ended.
+const FAILURE_REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
 impl Callbacks {
     /// Makes room for a host at `ip`. Returns `None` if there is room now. An address with too many hosts
@@ -124,7 +124,7 @@ impl Callbacks {
     pub fn maintain(&mut self, now: Monotonic) {
         self.expire(now);
         let before = |age: Duration| Monotonic(now.0.saturating_sub(age.as_nanos() as u64));
-        self.identifying.forget_silences_before(before(SILENCE_REMEMBERED));
+        self.identifying.forget_before(before(FAILURE_REMEMBERED));
         self.twins.forget_shared_before(before(SHARED_REMEMBERED));
         let idle_max = self.config.host_idle_max;
         let gone = |id: HostId, host: &Host| {

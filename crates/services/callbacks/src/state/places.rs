@@ -1,29 +1,32 @@
 //! Locations of clients: hosts by address and UUID.
 
 use super::Callbacks;
-use crate::host::{Host, HostId, Identification};
-use crate::message::{Delivery, Message, Probe, Refusal};
+use crate::host::{Host, HostId};
+use crate::message::{Asked, Delivery, Message, Probe, Refusal};
 use crate::twins::SharedUuid;
 use base::{HostUuid, Monotonic};
 use std::net::{IpAddr, SocketAddr};
 
 impl Callbacks {
-    /// Reports the result of [`Task::Identify`](crate::Task::Identify); `said` is `None` if there was no
-    /// answer. `was_reset` means that the client was reset before or while it answered.
+    /// Reports the result of [`Task::Identify`](crate::Task::Identify). `was_reset` means that the client was reset before
+    /// or while it answered.
+    ///
+    /// # Errors
+    /// The refusal of the call, if its caller was not identified.
     pub fn identified(
         &mut self,
         now: Monotonic,
         address: SocketAddr,
         connection: u64,
-        said: Option<Identification>,
+        asked: Asked,
         was_reset: bool,
     ) -> Result<(), Refusal> {
         self.identifying.end(address);
-        let Some(said) = said else {
-            self.note_silence(now, address);
-            return Err(Refusal::Unreachable);
+        let said = match asked {
+            Asked::Known(said) => said,
+            failed => return Err(self.not_identified(now, address, &failed)),
         };
-        self.identifying.forget_silence(address);
+        self.identifying.forget(address);
         let (id, is_new) = self.place(now, address, said.uuid);
         let host = self.hosts.get_mut(id).expect("just found or made");
         if was_reset && is_new {
@@ -37,17 +40,17 @@ impl Callbacks {
         Ok(())
     }
 
-    /// Records that no client answers at `address`, and marks its host as down.
-    fn note_silence(&mut self, now: Monotonic, address: SocketAddr) {
+    /// Records why no client was identified at `address`. A host that is silent counts as down.
+    fn not_identified(&mut self, now: Monotonic, address: SocketAddr, asked: &Asked) -> Refusal {
         let known = self.by_address.get(&address).copied();
-        let patience = match known {
-            Some(_) => self.config.refused_after_silence,
-            None => self.config.stranger_refused_after_silence,
-        };
-        self.identifying.remember_silence(address, now + patience, known.is_some());
-        if let Some(id) = known {
+        if let (Asked::Silent, Some(id)) = (asked, known) {
             self.mark_down(id);
         }
+        if *asked == Asked::Failed {
+            self.identifying.note_failure(&self.config, now, address, known.is_some());
+            return Refusal::Busy;
+        }
+        self.identifying.note_silence(&self.config, now, address, known.is_some())
     }
 
     /// Returns the host at `address` with exactly this UUID (or none), and whether it is new. A different
@@ -78,6 +81,7 @@ impl Callbacks {
             self.mark_down(probe.host);
             return None;
         }
+        self.identifying.note_life(probe.address);
         let (old, new) = (self.hosts.get(probe.host)?, self.hosts.get(probe.newcomer)?);
         if old.names(new.address.ip()) || new.names(old.address.ip()) {
             return None;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::host::Identification;
-use crate::message::{Arrival, Delivered, Delivery, Effort, Message, Refusal, StandIn, Task};
+use crate::message::{Arrival, Asked, Delivered, Delivery, Effort, Message, Refusal, StandIn, Task};
 use base::HostUuid;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn enter(callbacks: &mut Callbacks, host: u8) -> HostId {
     let at = Monotonic(u64::from(host));
     assert!(matches!(callbacks.arrive(at, address(host), 1, true), Arrival::First(Task::Identify { .. })));
     let said = Identification { uuid: Some(HostUuid([host; 16])), ..Identification::default() };
-    callbacks.identified(at, address(host), 1, Some(said), false).unwrap();
+    callbacks.identified(at, address(host), 1, Asked::Known(said), false).unwrap();
     let Arrival::First(Task::Deliver(reset)) = callbacks.arrive(at, address(host), 1, true) else { panic!() };
     assert_eq!((&reset.message, reset.address), (&Message::Reset, address(host)));
     assert_eq!(callbacks.arrive(at, address(host), 1, true), Arrival::Wait);
@@ -44,7 +44,8 @@ fn only_hosts_in_good_standing_take_the_fast_path() {
     assert_eq!(callbacks.hosts().next().unwrap().last_call, Monotonic(50));
     // The server asks on another connection, and gets no answer.
     assert!(matches!(callbacks.arrive(Monotonic(60), address(1), 2, true), Arrival::First(_)));
-    assert_eq!(callbacks.identified(Monotonic(60), address(1), 2, None, false), Err(Refusal::Unreachable));
+    let asked = callbacks.identified(Monotonic(60), address(1), 2, Asked::Silent, false);
+    assert_eq!(asked, Err(Refusal::Busy));
     assert_eq!(at_once(&mut callbacks), None, "a host that is down");
     assert!(!callbacks.hosts().next().unwrap().up, "nothing has changed");
     assert_eq!(callbacks.arrive(Monotonic(100_000_000_000), address(1), 1, true), Arrival::Ready(host));
@@ -73,7 +74,7 @@ fn hosts_of_an_earlier_owner_are_reset_before_their_calls() {
         Arrival::First(Task::Identify { .. })
     ));
     let said = Identification { uuid: Some(HostUuid([2; 16])), ..Identification::default() };
-    callbacks.identified(Monotonic(30), address(2), 7, Some(said), true).unwrap();
+    callbacks.identified(Monotonic(30), address(2), 7, Asked::Known(said), true).unwrap();
     let own = match callbacks.arrive(Monotonic(30), address(2), 7, true) {
         Arrival::First(Task::Deliver(own)) => own,
         other => panic!("{other:?}"),
@@ -206,10 +207,9 @@ fn at(seconds: u64) -> Monotonic {
     Monotonic(0) + Duration::from_secs(seconds)
 }
 
-#[allow(clippy::unnecessary_wraps, reason = "as what a host answered, which may be nothing")]
-fn said(uuid: u8, addresses: &[SocketAddr]) -> Option<Identification> {
+fn said(uuid: u8, addresses: &[SocketAddr]) -> Asked {
     let addresses = addresses.to_vec();
-    Some(Identification { uuid: Some(HostUuid([uuid; 16])), addresses, capabilities: 0 })
+    Asked::Known(Identification { uuid: Some(HostUuid([uuid; 16])), addresses, capabilities: 0 })
 }
 
 /// Admits a client at `peer` that answers with this UUID and these interfaces. `alive` says whether a client
@@ -219,7 +219,7 @@ fn enter_as(
     callbacks: &mut Callbacks,
     now: Monotonic,
     peer: SocketAddr,
-    said: Option<Identification>,
+    said: Asked,
     alive: bool,
 ) -> (HostId, bool) {
     let connection = u64::from(peer.port()) << 32 | now.0 >> 30;
@@ -416,21 +416,141 @@ fn a_flood_of_ports_and_uuids_stays_within_its_bounds() {
 }
 
 #[test]
-fn a_silent_stranger_is_sent_one_packet_a_minute() {
+fn a_silent_stranger_is_asked_twice_then_once_a_minute() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
-    let mut efforts = Vec::new();
-    for second in 0..=180 {
-        match callbacks.arrive(at(second), address(1), second, true) {
+    let (mut efforts, mut refusals) = (Vec::new(), Vec::new());
+    for second in 0..=190 {
+        let refusal = match callbacks.arrive(at(second), address(1), second, true) {
             Arrival::First(Task::Identify { effort, .. }) => {
                 efforts.push((second, effort));
-                let silence = callbacks.identified(at(second), address(1), second, None, false);
-                assert_eq!(silence, Err(Refusal::Unreachable));
+                callbacks.identified(at(second), address(1), second, Asked::Silent, false).unwrap_err()
             }
-            other => assert_eq!(other, Arrival::Refuse(Refusal::Unreachable)),
-        }
+            Arrival::Refuse(refusal) => refusal,
+            other => panic!("{other:?}"),
+        };
+        refusals.push(refusal);
     }
     let once = |second| (second, Effort::Once);
-    assert_eq!(efforts, [(0, Effort::AskAndReset), once(60), once(120), once(180)]);
+    assert_eq!(efforts, [(0, Effort::AskAndReset), (10, Effort::Ask), once(70), once(130), once(190)]);
+    let (first, others) = refusals.split_at(10);
+    assert!(first.iter().all(|refusal| *refusal == Refusal::Busy), "it may answer at the next attempt");
+    assert!(others.iter().all(|refusal| *refusal == Refusal::Unreachable), "its calls fail in the end");
+}
+
+/// Asks the host at address 1 to identify itself on a new connection, which it does not.
+fn fall_silent(callbacks: &mut Callbacks, now: Monotonic, connection: u64) -> Refusal {
+    let arrival = callbacks.arrive(now, address(1), connection, true);
+    assert!(matches!(arrival, Arrival::First(Task::Identify { effort: Effort::Ask, .. })), "{arrival:?}");
+    callbacks.identified(now, address(1), connection, Asked::Silent, false).unwrap_err()
+}
+
+/// Whether a call of the host at address 1 leads to an identification.
+fn asks(callbacks: &mut Callbacks, now: Monotonic, connection: u64) -> bool {
+    matches!(
+        callbacks.arrive(now, address(1), connection, true),
+        Arrival::First(Task::Identify { effort: Effort::Ask, .. })
+    )
+}
+
+#[test]
+fn a_host_that_gets_a_message_is_identified_at_once() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let host = enter(&mut callbacks, 1);
+    promise(&mut callbacks, host, 2);
+    let before = callbacks.break_files(&[fid(2)], None).remove(0);
+    assert_eq!(fall_silent(&mut callbacks, at(1), 2), Refusal::Busy);
+    assert_eq!(callbacks.arrive(at(2), address(1), 3, true), Arrival::Refuse(Refusal::Busy));
+    assert_eq!(callbacks.delivered(&before, false), Delivered::Delayed);
+    assert_eq!(callbacks.arrive(at(2), address(1), 3, true), Arrival::Refuse(Refusal::Busy));
+    // The connection that is known leads to the break.
+    let Arrival::First(Task::Deliver(missed)) = callbacks.arrive(at(3), address(1), 1, true) else {
+        panic!()
+    };
+    assert_eq!(callbacks.delivered(&missed, true), Delivered::Done);
+    assert!(asks(&mut callbacks, at(3), 3), "it lives");
+}
+
+#[test]
+fn a_host_that_is_admitted_is_identified_at_once() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let host = enter(&mut callbacks, 1);
+    fall_silent(&mut callbacks, at(1), 2);
+    assert_eq!(callbacks.arrive(at(2), address(1), 1, true), Arrival::Ready(host));
+    assert_eq!(fall_silent(&mut callbacks, at(2), 3), Refusal::Busy, "not the second silence in a row");
+    assert_eq!(fall_silent(&mut callbacks, at(12), 3), Refusal::Unreachable);
+}
+
+#[test]
+fn a_host_that_answers_a_probe_is_identified_at_once() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let (victim, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    // The probe is under way while the host does not identify itself.
+    let thief = address(66);
+    assert!(matches!(callbacks.arrive(at(2), thief, 9, true), Arrival::First(Task::Identify { .. })));
+    callbacks.identified(at(2), thief, 9, said(1, &[]), true).unwrap();
+    let Arrival::First(Task::Probe(probe)) = callbacks.arrive(at(2), thief, 9, true) else { panic!() };
+    assert_eq!(probe.host, victim);
+    fall_silent(&mut callbacks, at(2), 2);
+    assert!(!asks(&mut callbacks, at(2), 3));
+    callbacks.probed(at(2), &probe, true);
+    assert!(asks(&mut callbacks, at(2), 3));
+}
+
+#[test]
+fn a_failure_of_the_server_is_not_a_silence() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let host = enter(&mut callbacks, 1);
+    for connection in 2..5 {
+        assert!(asks(&mut callbacks, at(1), connection), "at once");
+        let failed = callbacks.identified(at(1), address(1), connection, Asked::Failed, false);
+        assert_eq!(failed, Err(Refusal::Busy), "this call only");
+    }
+    assert_eq!(callbacks.try_arrive(at(1), address(1), 1), Some((host, 0)), "it counts as up");
+    let stranger = address(2);
+    for connection in 1..3 {
+        let arrival = callbacks.arrive(at(1), stranger, connection, true);
+        let Arrival::First(Task::Identify { effort, .. }) = arrival else { panic!("{arrival:?}") };
+        assert_eq!(effort, Effort::AskAndReset);
+        let failed = callbacks.identified(at(1), stranger, connection, Asked::Failed, false);
+        assert_eq!(failed, Err(Refusal::Busy));
+    }
+}
+
+/// Such as a program without a callback service.
+#[test]
+fn a_client_that_refuses_to_identify_itself_gets_an_error() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let host = enter(&mut callbacks, 1);
+    for (second, refusal) in [(1, Refusal::Busy), (11, Refusal::Unreachable)] {
+        assert!(asks(&mut callbacks, at(second), 2));
+        let refused = callbacks.identified(at(second), address(1), 2, Asked::Refused, false);
+        assert_eq!(refused, Err(refusal));
+        assert_eq!(callbacks.arrive(at(second), address(1), 2, true), Arrival::Refuse(refusal));
+        assert_eq!(callbacks.try_arrive(at(second), address(1), 1), Some((host, 0)), "it is not down");
+    }
+}
+
+/// A client may answer everything but the question who it is, and so hold workers up.
+#[test]
+fn hosts_that_hold_identifications_up_stay_limited() {
+    let config = CallbackConfig { identifying_per_silent_ip: 2, ..CallbackConfig::default() };
+    let peer = |port: u16| SocketAddr::from(([10, 0, 0, 1], port));
+    for asked in [Asked::Silent, Asked::Failed] {
+        let mut callbacks = Callbacks::new(config.clone());
+        for port in 1..=5 {
+            enter_as(&mut callbacks, at(1), peer(port), said(port as u8, &[]), true);
+        }
+        let begins = |callbacks: &mut Callbacks, port: u16| {
+            let arrival = callbacks.arrive(at(100), peer(port), 90, true);
+            matches!(arrival, Arrival::First(Task::Identify { .. }))
+        };
+        assert!(begins(&mut callbacks, 1));
+        assert_eq!(callbacks.identified(at(100), peer(1), 90, asked, false), Err(Refusal::Busy));
+        enter_as(&mut callbacks, at(1), peer(1), said(1, &[]), true);
+        assert!(begins(&mut callbacks, 1), "it lives");
+        let others = (2..=5).filter(|port| begins(&mut callbacks, *port)).count();
+        assert_eq!(others, 1, "two at a time of one address");
+    }
 }
 
 #[test]

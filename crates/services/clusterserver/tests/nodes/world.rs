@@ -201,8 +201,11 @@ impl Local {
     /// Begins to serve volumes.
     pub(crate) fn open(&self, volumes: Volumes) {
         let volumes = Arc::new(volumes);
+        let mut config = FileServerConfig { uuid: SERVER, ..FileServerConfig::default() };
+        // The second attempt to identify a client follows the first one at once.
+        config.callbacks.refused_after_silence = Duration::ZERO;
         let server = FileServer::new(
-            FileServerConfig { uuid: SERVER, ..FileServerConfig::default() },
+            config,
             fileserver::Environment {
                 volumes: volumes.clone(),
                 membership: Arc::new(People),

@@ -57,13 +57,82 @@ fn a_host_without_uuid_is_served_the_old_way() {
 fn a_host_that_cannot_be_called_back_is_not_served() {
     let world = World::new();
     let alice = world.client("alice", 1);
-    alice.station.set_reachable(false);
-    assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
-    alice.station.set_reachable(true);
-    // For a minute it is not queried again.
-    assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
-    world.clock.advance(60);
+    for (code, seconds) in [(AbortCode::VBUSY, 10), (AbortCode::RX_CALL_DEAD, 60)] {
+        alice.station.set_reachable(false);
+        assert_eq!(world.status(&alice, root()), Err(code), "a client repeats its calls once");
+        alice.station.set_reachable(true);
+        world.clock.advance(seconds - 1);
+        assert_eq!(world.status(&alice, root()), Err(code), "it is not queried again so soon");
+        world.clock.advance(1);
+    }
     world.status(&alice, root()).unwrap();
+}
+
+/// The server's port may be closing, it may have lost its address, or have no room for another connection.
+#[test]
+fn a_failure_of_the_server_refuses_one_call() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    for code in [AbortCode::RX_RESTARTING, AbortCode::RX_CALL_TIMEOUT] {
+        let file = world.create(&bob, root(), &format!("file {code}")).unwrap();
+        for round in ["a stranger", "known"] {
+            let alice = world.client("alice", 1);
+            alice.station.cut_off(Some(code));
+            assert_eq!(world.status(&alice, file), Err(AbortCode::VBUSY), "{round}, {code}");
+            alice.station.cut_off(None);
+            world.status(&alice, file).unwrap();
+        }
+    }
+    let hosts = world.server.client_hosts();
+    assert!(hosts.iter().all(|host| host.up), "none is silent: {hosts:?}");
+    // A probe, because its UUID is claimed elsewhere.
+    alice.station.cut_off(Some(AbortCode::RX_RESTARTING));
+    world.status(&world.impostor("thief", 66, &alice), root()).unwrap();
+    assert!(world.server.client_hosts().iter().all(|host| host.up), "nor is this one");
+}
+
+#[test]
+fn a_break_that_the_server_cannot_send_delays_calls() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    alice.station.cut_off(Some(AbortCode::RX_RESTARTING));
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.status(&alice, file), Err(AbortCode::VBUSY));
+    alice.station.cut_off(None);
+    world.heard();
+    world.status(&alice, file).unwrap();
+    assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
+}
+
+/// A program that has no callback service.
+#[test]
+fn a_caller_that_refuses_to_identify_itself_fails() {
+    let world = World::new();
+    let alice = world.client("alice", 1);
+    alice.station.cut_off(Some(AbortCode::RX_INVALID_OPERATION));
+    assert_eq!(world.status(&alice, root()), Err(AbortCode::VBUSY));
+    world.clock.advance(10);
+    assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
+}
+
+/// The client proves on another connection that it lives.
+#[test]
+fn a_message_ends_the_refusal_of_a_client() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    alice.station.set_reachable(false);
+    assert_eq!(world.status(&world.client("alice", 1), file), Err(AbortCode::VBUSY));
+    alice.station.set_reachable(true);
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.status(&world.client("alice", 1), file), Err(AbortCode::VBUSY), "within ten seconds");
+    world.heard();
+    world.status(&alice, file).unwrap();
+    assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
+    world.status(&world.client("alice", 1), file).unwrap();
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub(crate) struct Workstation {
     name: &'static str,
     uuid: Option<HostUuid>,
     reachable: AtomicBool,
+    /// The code with which calls to it fail at the server, before they reach it.
+    cut_off: Mutex<Option<AbortCode>>,
     log: Log,
     /// Action of the client while it handles a callback break.
     on_break: Mutex<Option<Reaction>>,
@@ -69,6 +71,10 @@ impl Workstation {
 
     pub(crate) fn set_reachable(&self, reachable: bool) {
         self.reachable.store(reachable, SeqCst);
+    }
+
+    pub(crate) fn cut_off(&self, code: Option<AbortCode>) {
+        *self.cut_off.lock() = code;
     }
 
     pub(crate) fn on_break(&self, reaction: impl Fn(&[fs::Fid]) + Send + Sync + 'static) {
@@ -172,6 +178,9 @@ impl CallbackNetwork for TestNetwork {
         Arc::new(MemoryConnection::new(peer, 100, move |stream| {
             let station = station.as_ref().filter(|station| station.reachable.load(SeqCst));
             let station = station.ok_or(AbortCode::RX_CALL_DEAD)?;
+            if let Some(code) = *station.cut_off.lock() {
+                return Err(code);
+            }
             let from = caller("", SocketAddr::from(([9, 9, 9, 9], 7000)));
             cb::dispatch(&**station, &CallContext::new(&from), stream)
         }))
@@ -319,8 +328,8 @@ impl World {
         let address = SocketAddr::from(([10, 0, 0, number], 7001));
         let log = self.log.clone();
         let new = || {
-            let (reachable, on_break) = (AtomicBool::new(true), Mutex::default());
-            Arc::new(Workstation { name, uuid, reachable, log, on_break })
+            let (reachable, cut_off, on_break) = (AtomicBool::new(true), Mutex::default(), Mutex::default());
+            Arc::new(Workstation { name, uuid, reachable, cut_off, log, on_break })
         };
         let station = self.network.stations.lock().entry(address).or_insert_with(new).clone();
         Client { caller: caller(user, address), station }
