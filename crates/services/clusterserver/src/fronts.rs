@@ -108,19 +108,23 @@ impl ThroughFront {
             patience_ms: u32::try_from(self.patience.as_millis()).unwrap_or(u32::MAX),
             request,
         };
-        let code = match cluster::call_client(&*self.fronts.links.to(self.front), &message) {
+        let (code, has_failed) = match cluster::call_client(&*self.fronts.links.to(self.front), &message) {
             Ok(reply) if reply.code == 0 => return Ok(reply.reply),
             Ok(reply) if self.is_recent || AbortCode(reply.code) != AbortCode::RX_CALL_DEAD => {
                 return Err(AbortCode(reply.code));
             }
-            Ok(reply) => AbortCode(reply.code),
-            Err(code) => code,
+            Ok(reply) => (AbortCode(reply.code), false),
+            Err(code) => (code, true),
         };
         tracing::info!(front = %self.front, client = %self.client, %code, "a client is not reached through its front, and \
             called directly");
         count(&self.fronts.tally.sent_directly);
         self.fronts.forget(self.client, self.front);
-        converse(&*self.direct, message.request)
+        match converse(&*self.direct, message.request) {
+            // The client may be reachable only through the front, which failed.
+            Err(AbortCode::RX_CALL_DEAD) if has_failed => Err(AbortCode::RX_RESTARTING),
+            answer => answer,
+        }
     }
 }
 
@@ -234,8 +238,12 @@ mod tests {
         }
     }
 
+    /// A front that calls clients with this outcome, or cannot call them.
+    #[derive(Clone, Copy)]
+    struct Front(Result<AbortCode, AbortCode>);
+
     /// A front whose clients do not answer.
-    struct Front;
+    const ALONE: Front = Front(Ok(AbortCode::RX_CALL_DEAD));
 
     impl cluster::Server for Front {
         fn call_client(
@@ -243,7 +251,7 @@ mod tests {
             _: &CallContext<'_>,
             _: cluster::CallClientRequest,
         ) -> Result<cluster::CallClientReply, AbortCode> {
-            Ok(cluster::CallClientReply { code: AbortCode::RX_CALL_DEAD.0, reply: Vec::new() })
+            self.0.map(|code| cluster::CallClientReply { code: code.0, reply: Vec::new() })
         }
     }
 
@@ -263,13 +271,14 @@ mod tests {
 
     impl Nodes for Front {
         fn connect(&self, _: SocketAddr) -> Arc<dyn ClientConnection> {
-            connection(|call, stream| cluster::dispatch(&Front, call, stream))
+            let front = *self;
+            connection(move |call, stream| cluster::dispatch(&front, call, stream))
         }
     }
 
     #[test]
     fn a_client_that_has_left_its_front_is_called_directly() {
-        let fronts = Fronts::new(Arc::new(Front), Arc::new(Alone), now);
+        let fronts = Fronts::new(Arc::new(ALONE), Arc::new(Alone), now);
         let probe = |client| {
             let direct =
                 connection(|call, stream| cb::dispatch(&Forgetful::new(HostUuid([1; 16])), call, stream));
@@ -285,5 +294,30 @@ mod tests {
         assert_eq!((counters.sent_through, counters.sent_directly), (2, 1));
         assert_eq!(probe(address(1)), Ok(()));
         assert_eq!(fronts.tally.counters().sent_through, 2, "the front is forgotten");
+    }
+
+    /// The outcomes of a call through a front and of one to the client itself, and what is known then.
+    #[test]
+    fn only_a_silent_client_is_reported_as_silent() {
+        let (dead, cut_off, refused) =
+            (AbortCode::RX_CALL_DEAD, AbortCode::RX_RESTARTING, AbortCode::RX_INVALID_OPERATION);
+        let table = [
+            (Ok(dead), Ok(()), Err(dead), "the client has just used the front"),
+            (Ok(refused), Ok(()), Err(refused), "the client's answer"),
+            (Err(dead), Ok(()), Ok(()), "the front is gone"),
+            (Err(dead), Err(dead), Err(cut_off), "the client may be reachable through the front only"),
+            (Err(cut_off), Err(dead), Err(cut_off), "the front could not call"),
+            (Err(dead), Err(refused), Err(refused), "the client's answer to this node"),
+        ];
+        for (front, client, expected, why) in table {
+            let fronts = Fronts::new(Arc::new(Front(front)), Arc::new(Alone), || Monotonic(0));
+            fronts.met(address(1), address(7));
+            let direct = connection(move |call, stream| {
+                client?;
+                cb::dispatch(&Forgetful::new(HostUuid([1; 16])), call, stream)
+            });
+            let connection = fronts.connection(address(1), Duration::from_secs(1), (direct, None));
+            assert_eq!(cb::probe(&*connection, &cb::ProbeRequest).map(drop), expected, "{why}");
+        }
     }
 }

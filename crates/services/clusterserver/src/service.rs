@@ -530,10 +530,12 @@ impl Server for ClusterService {
         let client = wire::parse_address(request.address, request.port)?;
         let patience = Duration::from_millis(request.patience_ms.into()).min(PATIENCE_MAX);
         let connection = self.environment.clients.connection(client, patience);
-        Ok(match converse(&*connection, request.request) {
-            Ok(reply) => cluster::CallClientReply { code: 0, reply },
-            Err(code) => cluster::CallClientReply { code: code.0, reply: Vec::new() },
-        })
+        match converse(&*connection, request.request) {
+            Ok(reply) => Ok(cluster::CallClientReply { code: 0, reply }),
+            // This node could not make the call, which says nothing about the client.
+            Err(AbortCode::RX_RESTARTING) => Err(AbortCode::RX_RESTARTING),
+            Err(code) => Ok(cluster::CallClientReply { code: code.0, reply: Vec::new() }),
+        }
     }
 
     fn locate_volume(

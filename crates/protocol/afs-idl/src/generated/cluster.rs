@@ -592,7 +592,8 @@ impl Decode for CallClientRequest {
 /// Reply of CallClient.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallClientReply {
-    /// The abort code of the client's reply, or of a client that does not answer; 0 for none.
+    /// The abort code of the client's reply, or of a client that does not answer; 0 for none. If the called node cannot make
+    /// the call, CallClient itself fails.
     pub code: i32,
     pub reply: Vec<u8>,
 }

@@ -149,6 +149,24 @@ fn strangers_get_what_strangers_get() {
     }
 }
 
+/// Its file server's port is closed. That is no silence of the client.
+#[test]
+fn a_node_that_cannot_call_a_client_says_so() {
+    let mut world = World::new();
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let address = std::net::Ipv4Addr::new(127, 0, 7, 30).to_ipv6_mapped().octets();
+    let request = cluster::CallClientRequest {
+        owner: node(0),
+        address,
+        port: 7001,
+        patience_ms: 1000,
+        ..Default::default()
+    };
+    world.nodes[1].kill_all();
+    let code = call(&world, &front, cluster::CALL_CLIENT, &request, &[]);
+    assert_eq!(code, AbortCode::RX_RESTARTING);
+}
+
 /// The receiving thread answers what a worker would, and nothing that a worker would refuse.
 #[test]
 fn the_fast_path_answers_nodes_with_a_known_lease() {
