@@ -290,7 +290,7 @@ impl Calls {
         };
         here(&mut source).map(|result| match result {
             // Its volume may have left after the way was chosen. The client begins anew.
-            Err(AbortCode::VNOVOL) if self.node.members().departures() != departures => {
+            Err(code) if is_absence(code) && self.node.members().departures() != departures => {
                 Err(AbortCode::VRESTARTING)
             }
             result => result,

@@ -228,18 +228,20 @@ impl Volumes {
         let find = || -> Result<_, VolumeError> {
             let index = self.index.read();
             let to_load = index.to_load(id).ok_or(VolumeError::NoVolume(id))?;
-            Ok((index.loaded(id).cloned(), to_load))
+            // Under the lock: the volumes of a partition that is being removed go with it.
+            let home = self.partition(to_load.partition)?;
+            Ok((index.loaded(id).cloned(), to_load, home))
         };
         loop {
-            let home = self.partition(find()?.1.partition)?;
+            let (_, _, home) = find()?;
             let _loading = home.loading.lock();
             match find()? {
-                (Some(volume), _) => return Ok(volume),
-                (None, to_load) if self.is_home(&home, to_load.partition) => {
+                (Some(volume), ..) => return Ok(volume),
+                (None, to_load, open) if Arc::ptr_eq(&home, &open) => {
                     return self.load_group(&home, &to_load, id);
                 }
                 // It was replaced by one on another partition meanwhile, or the partition was opened again.
-                (None, _) => {}
+                (None, ..) => {}
             }
         }
     }
@@ -342,11 +344,6 @@ impl Volumes {
 
     pub(crate) fn partition(&self, id: PartitionId) -> Result<Arc<Partition>, VolumeError> {
         self.partitions.find(id).ok_or(VolumeError::NoPartition(id))
-    }
-
-    /// Whether this is the open handle of the partition.
-    fn is_home(&self, home: &Arc<Partition>, id: PartitionId) -> bool {
-        self.partitions.find(id).is_some_and(|open| Arc::ptr_eq(&open, home))
     }
 
     /// Creates a volume, durably.

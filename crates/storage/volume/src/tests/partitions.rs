@@ -160,6 +160,29 @@ fn a_volume_of_a_later_partition_does_not_hide_one_in_use() {
     assert_eq!(volumes.get(VolumeId(11)).unwrap().partition(), place(1));
 }
 
+#[test]
+fn volumes_of_a_partition_that_leaves_are_absent() {
+    let metas = [Arc::new(Meta::default()), Arc::new(Meta::default())];
+    let chunks = [Arc::new(MemoryChunks::new()), Arc::new(MemoryChunks::new())];
+    let partition = |index: usize| handle(index as u32, metas[index].clone(), &chunks[index]);
+    make(&Volumes::open(vec![partition(1)], options()).unwrap(), 1, 8);
+    let volumes = Volumes::open(vec![partition(0)], options()).unwrap();
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Relaxed) {
+                let found = volumes.get(VolumeId(8)).map(drop);
+                assert!(matches!(found, Ok(()) | Err(VolumeError::NoVolume(_))), "{found:?}");
+            }
+        });
+        for _ in 0..500 {
+            volumes.add(partition(1), None).unwrap();
+            volumes.remove(place(1)).unwrap();
+        }
+        has_ended.store(true, Relaxed);
+    });
+}
+
 /// Another server had it in between.
 #[test]
 fn a_partition_that_was_lost_is_opened_again() {
