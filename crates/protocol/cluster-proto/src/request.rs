@@ -43,11 +43,11 @@ pub enum Answer {
     /// It was written and has this version now.
     Written(Tag),
     /// It was not written by this request, since its condition was not met; perhaps it was written by an earlier
-    /// attempt of the same request that a client library repeated (412, 404, 409).
+    /// attempt of the same request that a client library repeated (412, 409; 404 for a replacement).
     Conflict,
     /// It is not known whether it was done: an error (500, 503), no answer in time, an answer without a version.
     Unknown(String),
-    /// The bucket does not carry out such requests (no permission).
+    /// The bucket does not carry out such requests (no permission), or does not exist (404 for a creation).
     Refused(String),
 }
 

@@ -140,6 +140,8 @@ pub enum Away {
     Failing,
     /// No request is answered.
     Silent,
+    /// It does not exist.
+    Missing,
 }
 
 #[derive(Clone, Debug)]
@@ -154,6 +156,7 @@ enum Write {
 enum Fate {
     Done,
     Refused,
+    NoBucket,
     Lost,
     OwnConflict,
     Late,
@@ -229,6 +232,7 @@ impl FaultyBucket {
         match fate {
             Fate::Done => self.carry_out(write).await,
             Fate::Refused => Err(unavailable()),
+            Fate::NoBucket => Err(no_bucket()),
             Fate::Lost => self.carry_out(write).await.and(Err(unavailable())),
             Fate::OwnConflict => {
                 let conflict = conflict(&write);
@@ -261,6 +265,7 @@ impl FaultyBucket {
         match self.meet(false).await {
             Fate::Done | Fate::OwnConflict | Fate::Repeated => Ok(()),
             Fate::Refused | Fate::Lost | Fate::Late => Err(unavailable()),
+            Fate::NoBucket => Err(no_bucket()),
             Fate::Delayed(delay) => {
                 tokio::time::sleep(delay).await;
                 Ok(())
@@ -299,12 +304,17 @@ impl State {
         }
         if let Some(away) = self.away {
             self.met.away += 1;
-            return (if away == Away::Failing { Fate::Refused } else { Fate::Hung(false) }, due);
+            let fate = match away {
+                Away::Failing => Fate::Refused,
+                Away::Silent => Fate::Hung(false),
+                Away::Missing => Fate::NoBucket,
+            };
+            return (fate, due);
         }
         let fate = self.draw();
         let met = &mut self.met;
         match fate {
-            Fate::Done => {}
+            Fate::Done | Fate::NoBucket => {}
             Fate::Refused => met.refused += 1,
             Fate::Lost => met.lost += 1,
             Fate::OwnConflict => met.own_conflict += u64::from(is_write),
@@ -365,6 +375,10 @@ fn body_cut(range: &std::ops::Range<u64>) -> usize {
 
 fn unavailable() -> Error {
     Error::Generic { store: "FaultyBucket", source: "503 Slow Down".into() }
+}
+
+fn no_bucket() -> Error {
+    Error::NotFound { path: "faulty".into(), source: "404 NoSuchBucket".into() }
 }
 
 /// The error of a conditional write whose object is there.

@@ -6,7 +6,7 @@ use crate::history::{History, NodeWatched, Records};
 use crate::member::{AcquireError, Status};
 use crate::request::perform;
 use crate::routes::Routes;
-use crate::troubles::Troubles;
+use crate::troubles::{Failures, Troubles};
 use base::{HostUuid, Monotonic};
 use cluster_proto::{
     Action, Answer, Call, CallKind, Epoch, Incarnation, Member, NodeName, NodeRecord, Notice, Operation,
@@ -47,8 +47,8 @@ pub struct Counters {
 
 /// What the thread receives.
 pub(crate) enum Input {
-    /// The answer to a request, which took this time.
-    Answer(RequestId, Answer, Duration),
+    /// The answer to a request about an object, which took this time.
+    Answer(RequestId, String, Answer, Duration),
     Acquire(PartitionName, Arc<Gate>, Sender<Result<Epoch, AcquireError>>),
     /// The wait for the partition was ended.
     Abandon(PartitionName),
@@ -98,6 +98,7 @@ pub(crate) struct Driver {
     counters: Counters,
     records: Records,
     troubles: Troubles,
+    failures: Failures,
     /// When the thread ends though the member has not left.
     leave_until: Option<Monotonic>,
 }
@@ -125,6 +126,7 @@ impl Driver {
             counters: Counters::default(),
             records: Records::default(),
             troubles: Troubles::default(),
+            failures: Failures::default(),
             leave_until: None,
         }
     }
@@ -171,9 +173,9 @@ impl Driver {
                 let (bucket, answers, limit) =
                     (Arc::clone(&self.bucket), self.answers.clone(), self.timing.request_limit());
                 tokio::spawn(async move {
-                    let (id, begun) = (request.id, clock::now());
+                    let (id, object, begun) = (request.id, request.object.clone(), clock::now());
                     let answer = perform(&*bucket, request, limit).await;
-                    _ = answers.send(Input::Answer(id, answer, clock::now().since(begun)));
+                    _ = answers.send(Input::Answer(id, object, answer, clock::now().since(begun)));
                 });
             }
             Action::Open(partition, epoch) => self.acquired(&partition, epoch),
@@ -279,13 +281,7 @@ impl Driver {
     fn take(&mut self, input: Input) {
         let now = clock::now();
         match input {
-            Input::Answer(id, answer, time) => {
-                self.records.request(time);
-                self.counters.late += u64::from(time >= self.timing.request_limit());
-                self.counters.unknown += u64::from(matches!(answer, Answer::Unknown(_)));
-                self.counters.conflicts += u64::from(answer == Answer::Conflict);
-                self.member.answer(now, id, answer);
-            }
+            Input::Answer(id, object, answer, time) => self.answered(id, object, answer, time),
             Input::Acquire(partition, gate, waiting) => self.acquire(partition, gate, waiting),
             Input::Abandon(partition) => {
                 if self.held.get(&partition).is_some_and(|held| held.epoch == Epoch(0)) {
@@ -327,6 +323,25 @@ impl Driver {
                 self.leave_until.get_or_insert(now + self.timing.ttl());
                 self.member.leave(now);
             }
+        }
+    }
+
+    fn answered(&mut self, id: RequestId, object: String, answer: Answer, time: Duration) {
+        let now = clock::now();
+        self.records.request(time);
+        self.counters.late += u64::from(time >= self.timing.request_limit());
+        self.counters.unknown += u64::from(matches!(answer, Answer::Unknown(_)));
+        self.counters.conflicts += u64::from(answer == Answer::Conflict);
+        self.failures.answered(now, object, &answer);
+        // While the lease is valid, later requests make up for some that fail. Refusals are logged as troubles.
+        let is_unknown = matches!(answer, Answer::Unknown(_));
+        self.member.answer(now, id, answer);
+        if is_unknown
+            && !self.member.has_lease(now)
+            && let Some(failure) = self.failures.news(now)
+        {
+            tracing::warn!(bucket = %self.bucket, object = failure.object, reason = failure.why,
+                "a request to the bucket failed, and this process has no lease; trying again");
         }
     }
 
@@ -415,6 +430,7 @@ impl Driver {
             lease_left: self.lease_left(),
             partitions: self.member.status(),
             counters: self.counters,
+            failure: self.failures.recent(clock::now(), self.timing.ttl()).cloned(),
         }
     }
 }

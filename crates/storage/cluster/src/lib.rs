@@ -51,3 +51,4 @@ pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
 pub use member::{AcquireError, Member, MemberConfig, Owner, Status};
 pub use nodes::{NODES_MAX, read_nodes};
 pub use survey::{NodeSeen, Survey, SurveyError, read_owners, survey};
+pub use troubles::RequestFailure;

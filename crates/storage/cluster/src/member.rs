@@ -5,6 +5,7 @@ use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
 use crate::history::History;
 use crate::process::ProcessFile;
 use crate::routes::Routes;
+use crate::troubles::RequestFailure;
 use base::HostUuid;
 use cluster_proto::{
     CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, PartitionStatus, Refusal, Reset,
@@ -97,6 +98,9 @@ pub struct Status {
     pub partitions: Vec<PartitionStatus>,
     /// Counts since the start.
     pub counters: Counters,
+    /// The last request to the bucket that failed, for as long as none about the same object has succeeded, at most
+    /// a TTL.
+    pub failure: Option<RequestFailure>,
 }
 
 /// This process as one node. It has a thread that renews the lease; dropping it leaves.

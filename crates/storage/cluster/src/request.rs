@@ -13,9 +13,15 @@ pub(crate) async fn perform(bucket: &dyn ObjectStore, request: Request, limit: D
     let answer = async {
         match operation {
             Operation::Read => read(bucket, &path).await,
-            Operation::Create(bytes) => write(bucket, &path, bytes, PutMode::Create).await,
+            Operation::Create(bytes) => match write(bucket, &path, bytes, PutMode::Create).await {
+                // A creation needs nothing but the bucket.
+                Err(Error::NotFound { source, .. }) => {
+                    Answer::Refused(format!("there is no such bucket: {source}"))
+                }
+                written => settled(written),
+            },
             Operation::Replace(Tag { e_tag, version }, bytes) => {
-                write(bucket, &path, bytes, PutMode::Update(UpdateVersion { e_tag, version })).await
+                settled(write(bucket, &path, bytes, PutMode::Update(UpdateVersion { e_tag, version })).await)
             }
         }
     };
@@ -50,9 +56,19 @@ async fn read(bucket: &dyn ObjectStore, path: &Path) -> Answer {
     }
 }
 
-async fn write(bucket: &dyn ObjectStore, path: &Path, bytes: Vec<u8>, mode: PutMode) -> Answer {
+async fn write(
+    bucket: &dyn ObjectStore,
+    path: &Path,
+    bytes: Vec<u8>,
+    mode: PutMode,
+) -> Result<PutResult, Error> {
     let options = PutOptions { mode, ..PutOptions::default() };
-    match bucket.put_opts(path, bytes.into(), options).await {
+    bucket.put_opts(path, bytes.into(), options).await
+}
+
+/// Returns what the outcome of a write means.
+fn settled(written: Result<PutResult, Error>) -> Answer {
+    match written {
         Ok(PutResult { e_tag, version, .. }) => tag(e_tag, version).map_or_else(without_tag, Answer::Written),
         Err(Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. }) => {
             Answer::Conflict

@@ -1,7 +1,10 @@
-//! Objects that cannot be used, for the log: while nothing waits for a partition, no error is returned for them.
+//! Objects that cannot be used, for the log: while nothing waits for a partition, no error is returned for them; and
+//! requests that fail.
 
 use base::Monotonic;
+use cluster_proto::Answer;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// How often the same trouble is logged.
@@ -30,9 +33,90 @@ impl Troubles {
     }
 }
 
+/// A request to the bucket that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestFailure {
+    /// The object's name.
+    pub object: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl fmt::Display for RequestFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.why)
+    }
+}
+
+/// The request that failed last.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    last: Option<(RequestFailure, Monotonic)>,
+    logged: Option<Monotonic>,
+}
+
+impl Failures {
+    /// Notes the answer to a request about an object.
+    pub(crate) fn answered(&mut self, now: Monotonic, object: String, answer: &Answer) {
+        match answer {
+            Answer::Unknown(why) | Answer::Refused(why) => {
+                self.last = Some((RequestFailure { object, why: why.clone() }, now));
+            }
+            _ if self.last.as_ref().is_some_and(|(failure, _)| failure.object == object) => self.last = None,
+            _ => {}
+        }
+    }
+
+    /// Returns the failure if no later request about its object has succeeded, unless it is older than `age_max`: there
+    /// may be no later one.
+    pub(crate) fn recent(&self, now: Monotonic, age_max: Duration) -> Option<&RequestFailure> {
+        self.last.as_ref().filter(|(_, at)| now.since(*at) <= age_max).map(|(failure, _)| failure)
+    }
+
+    /// Returns the failure if it is to be logged. Its text is not compared: servers put the request's number into it.
+    pub(crate) fn news(&mut self, now: Monotonic) -> Option<&RequestFailure> {
+        if self.logged.is_some_and(|logged| now.since(logged) < PERIOD) {
+            return None;
+        }
+        self.logged = Some(now);
+        self.last.as_ref().map(|(failure, _)| failure)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_counts_until_its_object_is_answered() {
+        let mut failures = Failures::default();
+        let (at, ttl) = (|seconds| Monotonic(1) + Duration::from_secs(seconds), Duration::from_secs(6));
+        let shown =
+            |failures: &Failures, now| failures.recent(now, ttl).map_or(String::new(), ToString::to_string);
+        failures.answered(at(0), "nodes/a".into(), &Answer::Unknown("503".into()));
+        failures.answered(at(1), "p/owner".into(), &Answer::Missing);
+        assert_eq!(shown(&failures, at(1)), "nodes/a: 503");
+        failures.answered(at(2), "nodes/a".into(), &Answer::Conflict);
+        assert_eq!(shown(&failures, at(2)), "");
+        failures.answered(at(3), "p/owner".into(), &Answer::Refused("403".into()));
+        assert_eq!(
+            (shown(&failures, at(9)), shown(&failures, at(10))),
+            ("p/owner: 403".into(), String::new())
+        );
+    }
+
+    #[test]
+    fn a_failure_is_logged_at_once_and_then_once_a_minute() {
+        let mut failures = Failures::default();
+        let mut fails = |seconds, why: &str| {
+            let now = Monotonic(1) + Duration::from_secs(seconds);
+            failures.answered(now, "nodes/a".into(), &Answer::Unknown(why.into()));
+            failures.news(now).map(|failure| failure.why.clone())
+        };
+        assert_eq!(fails(0, "request 1"), Some("request 1".into()));
+        assert_eq!(fails(59, "request 2"), None);
+        assert_eq!(fails(60, "request 3"), Some("request 3".into()));
+    }
 
     #[test]
     fn a_trouble_is_logged_once_a_minute() {

@@ -81,6 +81,38 @@ fn an_owner_answers_after_it_has_opened() {
     first.leave();
 }
 
+/// The reason is there for as long as the bucket is away.
+#[test]
+fn a_waiting_member_says_why_requests_fail() {
+    for (away, reason) in [(Away::Failing, "503 Slow Down"), (Away::Silent, "no answer within 1s")] {
+        let faulty = FaultyBucket::new(1, Faults::default());
+        faulty.set_away(Some(away));
+        let bucket: Arc<dyn ObjectStore> = Arc::new(faulty.clone());
+        let member = member(&bucket, "a");
+        let failure = || member.status().unwrap().failure;
+        std::thread::scope(|scope| {
+            let acquired = scope.spawn(|| acquire(&member));
+            wait("it fails", || failure().is_some_and(|failure| failure.why.contains(reason)));
+            faulty.set_away(None);
+            drop(acquired.join().unwrap());
+        });
+        wait("it does not fail any more", || failure().is_none());
+    }
+}
+
+#[test]
+fn a_missing_bucket_is_named() {
+    let bucket = FaultyBucket::new(1, Faults::default());
+    bucket.set_away(Some(Away::Missing));
+    let bucket: Arc<dyn ObjectStore> = Arc::new(bucket);
+    let member = member(&bucket, "a");
+    let refused = member.acquire(&partition(), &AtomicBool::new(false)).unwrap_err();
+    let AcquireError::Trouble { object, why } = &refused else { panic!("{refused}") };
+    assert_eq!(object, "cell/nodes/a");
+    assert!(why.contains("there is no such bucket") && why.contains("NoSuchBucket"), "{why}");
+    assert!(member.status().unwrap().failure.is_some_and(|failure| failure.why == *why));
+}
+
 #[test]
 fn a_released_partition_is_taken_at_once() {
     let bucket = memory();

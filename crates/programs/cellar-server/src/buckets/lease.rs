@@ -216,6 +216,15 @@ fn acquire_logged(
     })
 }
 
+/// Returns what a wait means; `standing` if another owner was seen.
+fn standing_of(has_owner: bool, has_failure: bool, standing: &str) -> &str {
+    match (has_owner, has_failure) {
+        (true, _) => standing,
+        (false, true) => "requests to the bucket fail",
+        (false, false) => "no owner is known yet",
+    }
+}
+
 fn log_wait(
     (address, standing): (&str, &str),
     member: &Member,
@@ -224,15 +233,15 @@ fn log_wait(
 ) {
     let mut last = None;
     while is_done.recv_timeout(REPORT) == Err(RecvTimeoutError::Timeout) {
-        let status = member.status();
-        let owner = status.and_then(|status| {
-            status.partitions.into_iter().find(|one| one.partition == *partition).and_then(|one| one.owner)
-        });
-        let has_lease = member.has_lease();
-        let state = Some((owner.clone(), has_lease));
+        let Some(status) = member.status() else { return };
+        let known = status.partitions.into_iter().find(|one| one.partition == *partition);
+        let (owner, has_lease) = (known.and_then(|known| known.owner), status.lease_left.is_some());
+        let state = Some((owner.clone(), has_lease, status.failure.is_some()));
         if state != last {
+            let reason = status.failure.map(|failure| failure.to_string());
+            let standing = standing_of(owner.is_some(), reason.is_some(), standing);
             let owner = owner.map_or_else(|| "unknown".to_owned(), |owner| owner.to_string());
-            tracing::warn!(address, owner, has_lease, "waiting to own the partition; {standing}");
+            tracing::warn!(address, owner, has_lease, reason, "waiting to own the partition; {standing}");
         }
         last = state;
     }

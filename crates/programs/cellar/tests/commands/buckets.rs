@@ -31,8 +31,11 @@ mod without {
 mod with {
     use super::*;
     use crate::support::cell::Cell;
+    use crate::support::process::Process;
     use crate::support::soon;
     use serde_json::{Value, json};
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::path::Path;
 
     fn partition(folder: &Path) -> String {
@@ -133,6 +136,61 @@ mod with {
         assert!(!refused.status.success() && stderr(&refused).contains("key"), "{}", stderr(&refused));
         let text = std::fs::read_to_string(&place.config).unwrap();
         std::fs::write(&place.config, text.replace("printf '%064d' 7", new)).unwrap();
+    }
+
+    /// Begins a server with a partition in the bucket `absent` at a port of this machine.
+    fn begin(port: u16) -> Process {
+        let place = Place::new(&format!(
+            "[[partition]]\nname = \"b\"\nbucket = \"s3://absent/b\"\n\
+             endpoint = \"http://127.0.0.1:{port}\"\nallow_http = true\ncredentials_file = \"aws\"\n"
+        ));
+        let key = b"aws_access_key_id = AKIDAKID\naws_secret_access_key = s3cret\n";
+        cellar_config::files::replace(&place.path("aws"), key).unwrap();
+        Process::begin(place, &[("CELLAR_LOG", "warn")])
+    }
+
+    /// Returns the first line of the log with these words.
+    fn logged(server: &Process, words: &str) -> String {
+        soon(words, || server.log().lines().find(|line| line.contains(words)).map(str::to_owned))
+    }
+
+    #[test]
+    fn the_log_says_why_a_bucket_is_not_reached() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = begin(port);
+        let first = logged(&server, "a request to the bucket failed");
+        assert!(first.contains("Connection refused"), "{first}");
+        let waiting = logged(&server, "waiting to own the partition");
+        assert!(waiting.contains("Connection refused") && !waiting.contains("standby"), "{waiting}");
+        assert!(!server.log().contains("s3cret"));
+    }
+
+    #[test]
+    fn the_log_says_that_there_is_no_such_bucket() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = begin(listener.local_addr().unwrap().port());
+        std::thread::spawn(move || listener.incoming().try_for_each(|client| without_buckets(client?)));
+        let refused = logged(&server, "the partition cannot be opened");
+        assert!(refused.contains("there is no such bucket"), "{refused}");
+    }
+
+    /// Answers one request as a server of S3 without any bucket.
+    fn without_buckets(client: TcpStream) -> std::io::Result<()> {
+        let mut request = BufReader::new(client);
+        let mut body = 0;
+        loop {
+            let mut line = String::new();
+            if request.read_line(&mut line)? <= 2 {
+                break;
+            }
+            if let Some(length) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                body = length.trim().parse().unwrap();
+            }
+        }
+        request.read_exact(&mut vec![0; body])?;
+        let error = "<Error><Code>NoSuchBucket</Code></Error>";
+        let head = format!("Connection: close\r\nContent-Length: {}\r\n\r\n", error.len());
+        write!(request.get_mut(), "HTTP/1.1 404 Not Found\r\n{head}{error}")
     }
 
     /// Only its own volumes are offline, until it is there.

@@ -28,10 +28,7 @@ impl Logging {
     }
 
     fn log(&self) -> Vec<Value> {
-        let path = self.0.settings().log_path.join("CellarLog");
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        self.0.log().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     fn events(&self) -> Vec<Value> {

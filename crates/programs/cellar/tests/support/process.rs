@@ -34,6 +34,14 @@ impl Process {
         });
     }
 
+    /// Returns the whole lines of the server's log.
+    pub(crate) fn log(&self) -> String {
+        let path = self.settings().log_path.join("CellarLog");
+        let mut text = std::fs::read_to_string(path).unwrap_or_default();
+        text.truncate(text.rfind('\n').unwrap_or(0));
+        text
+    }
+
     /// Returns the PID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

@@ -150,18 +150,22 @@ pub(crate) fn full(snapshot: &Snapshot) -> Vec<Finding> {
 /// Reports partitions that could not be opened.
 pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.offline > 0);
-    let says = |(labels, _): &(Labels, _)| Finding {
+    let says = |(labels, _): &(Labels, _)| {
+        Finding {
         problem: "partition-offline",
         weight: 100,
         what: format!("The partition {} and all its volumes are offline.", labels.join(" ")),
         evidence: vec![format!("{}: configured, but not open", labels.join(" "))],
         cause: "It could not be opened when the server started: it is not mounted, another program has it \
-            open, its key is missing, or its metadata is damaged."
+            open, its key is missing, or its metadata is damaged. One in a bucket is offline until the bucket answers \
+            and no other server owns it."
             .into(),
         remedy:
-            "The log says why (`bos getlog SERVER CellarLog`, the line `the partition cannot be opened`). \
-                 When it is repaired, restart the server; `cellar store check` lists what is damaged."
+            "The log says why (`bos getlog SERVER CellarLog`, the line `the partition cannot be opened`; for a bucket \
+                 also `a request to the bucket failed` and `waiting to own the partition`). When it is repaired, \
+                 restart the server, unless it is in a bucket; `cellar store check` lists what is damaged."
                 .into(),
+    }
     };
     rows.map(says).collect()
 }
