@@ -1,7 +1,7 @@
 //! The file data of a partition that another process has open.
 
+use crate::BucketConfig;
 use crate::home::{CHUNKS, Home};
-use crate::{BucketConfig, LocalCache};
 use bucket::{Objects, ObjectsConfig};
 use bytes::Bytes;
 use disk::Lock;
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{
-    Bucket as _, BucketError, ChunkAddress, ChunkPlace, DiskCache, ForeignChunks, KeyRing, MasterKey,
-    NewObject, StoreError,
+    Bucket as _, BucketError, ChunkAddress, ChunkPlace, ForeignChunks, KeyRing, MasterKey, NewObject,
+    StoreError,
 };
 use tokio::runtime::Runtime;
 use uuid::Uuid;
@@ -317,22 +317,13 @@ impl Foreign {
         }
         let mut lock = None;
         if let Some(cache) = &self.options.cache {
-            match self.open_copies(cache, partition) {
-                Ok((locked, copies)) => (lock, chunks) = (Some(locked), chunks.with_disk_cache(copies)),
+            match cache.open(&self.options.disk, partition) {
+                Ok(copies) => (lock, chunks) = (Some(copies.lock), chunks.with_disk_cache(copies.chunks)),
                 Err(error) => tracing::warn!(%error, "no copies of chunks are kept on the local disk"),
             }
         }
         let chunks = Arc::new(chunks);
         state.phase = Phase::Open(Open { partition, chunks: Arc::clone(&chunks), _lock: lock });
         Ok(chunks)
-    }
-
-    fn open_copies(
-        &self,
-        cache: &LocalCache,
-        partition: Uuid,
-    ) -> Result<(Box<dyn Lock>, DiskCache), StoreError> {
-        let disk = &self.options.disk;
-        Ok((cache.prepare(&**disk)?, cache.open_chunks(disk, partition)?))
     }
 }

@@ -19,15 +19,49 @@ const BYTES_PER_ENTRY: u64 = 16 << 10;
 const ENTRIES_MIN: u64 = 1 << 10;
 const ENTRIES_MAX: u64 = 1 << 20;
 
+/// The copies of one partition.
+pub(crate) struct Copies {
+    pub(crate) chunks: DiskCache,
+    /// Keeps other processes out of the folder.
+    pub(crate) lock: Box<dyn Lock>,
+}
+
 impl LocalCache {
-    /// Creates the folder if necessary, and locks it.
+    /// Opens the copies of a partition. An error of the local disk is logged, and the partition has none then.
     ///
     /// # Errors
-    /// `Io`, also if another process has locked it.
-    pub(crate) fn prepare(&self, disk: &dyn Disk) -> Result<Box<dyn Lock>, StoreError> {
-        for folder in [&self.folder, &self.chunks()] {
+    /// `Io` if another process or partition has locked the folder.
+    pub(crate) fn open_if_usable(
+        &self,
+        disk: &Arc<dyn Disk>,
+        partition: Uuid,
+    ) -> Result<Option<Copies>, StoreError> {
+        match self.open(disk, partition) {
+            Err(error) if !is_locked(&error) => {
+                tracing::error!(%error, "the partition is opened without copies on the local disk");
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        }
+    }
+
+    /// Opens the copies of a partition.
+    ///
+    /// # Errors
+    /// `Io`, also if another process has locked the folder.
+    pub(crate) fn open(&self, disk: &Arc<dyn Disk>, partition: Uuid) -> Result<Copies, StoreError> {
+        let lock = self.prepare(&**disk)?;
+        Ok(Copies { chunks: self.open_chunks(disk, partition)?, lock })
+    }
+
+    /// Creates the folder if necessary, and locks it.
+    fn prepare(&self, disk: &dyn Disk) -> Result<Box<dyn Lock>, StoreError> {
+        for folder in [&self.folder, &self.chunks(), &self.tables().0] {
             create_all(disk, folder).map_err(|source| failed("create", folder, source))?;
         }
+        // SlateDB would find a file in the place of its folder only while it writes there.
+        let (tables, _) = self.tables();
+        disk.list(&tables).map_err(|source| failed("list", &tables, source))?;
         let path = self.folder.join(LOCK);
         disk.lock(&path).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => io_error(
@@ -40,11 +74,7 @@ impl LocalCache {
         })
     }
 
-    /// Opens the copies of chunks of a partition.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub(crate) fn open_chunks(&self, disk: &Arc<dyn Disk>, partition: Uuid) -> Result<DiskCache, StoreError> {
+    fn open_chunks(&self, disk: &Arc<dyn Disk>, partition: Uuid) -> Result<DiskCache, StoreError> {
         let config = DiskCacheConfig {
             folder: self.chunks(),
             bytes_max: self.bytes_max - self.bytes_max / 4,
@@ -62,6 +92,10 @@ impl LocalCache {
     fn chunks(&self) -> PathBuf {
         self.folder.join("chunks")
     }
+}
+
+fn is_locked(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. } if source.kind() == ErrorKind::WouldBlock)
 }
 
 /// Creates a folder and its missing parents. Nothing in them has to survive a crash.

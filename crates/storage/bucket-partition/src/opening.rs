@@ -1,8 +1,9 @@
 //! Opening partitions.
 
+use crate::BucketConfig;
 use crate::errors::io_error;
 use crate::home::{CHUNKS, Home, META};
-use crate::{BucketConfig, LocalCache};
+use crate::local_cache::Copies;
 use bucket::{Address, Objects, ObjectsConfig};
 use object_store::ObjectStore;
 use slate_meta::{SlateConfig, SlateEngine};
@@ -127,8 +128,7 @@ impl Opener {
         };
         let home = Home { objects: objects("", place.to_owned()), place: PathBuf::from(place) };
         let chunks = Arc::new(objects(CHUNKS, format!("{place}/{CHUNKS}")));
-        let disk_cache = options.cache.as_ref().map(LocalCache::tables);
-        let slate = SlateConfig { patience, request_limit, disk_cache, seed, ..SlateConfig::default() };
+        let slate = SlateConfig { patience, request_limit, seed, ..SlateConfig::default() };
         let engine = SlateEngine::with_runtime(runtime, bucket, prefix, slate).called(place.to_owned());
         Opener { home, chunks, engine, options: options.clone() }
     }
@@ -146,9 +146,15 @@ impl Opener {
         };
         // Everything that may be wrong comes before the metadata is opened, which supersedes another owner.
         let keys = KeyRing::open_in(&self.home, version.uuid, key)?.map(Arc::new);
-        let lock = cache.as_ref().map(|cache| cache.prepare(&**disk)).transpose()?;
-        let copies = cache.as_ref().map(|cache| cache.open_chunks(disk, version.uuid)).transpose()?;
-        let meta = self.engine.open(Path::new(META), &meta_options(config, is_new))?;
+        let copies = match cache {
+            Some(cache) => cache.open_if_usable(disk, version.uuid)?.map(|copies| (copies, cache.tables())),
+            None => None,
+        };
+        let engine = match &copies {
+            Some((_, (folder, bytes_max))) => self.engine.clone().with_disk_cache(folder.clone(), *bytes_max),
+            None => self.engine.clone(),
+        };
+        let meta = engine.open(Path::new(META), &meta_options(config, is_new))?;
         let meta = tenure.limit(meta, *patience);
         let objects = ObjectConfig {
             object_bytes_max: *object_bytes_max,
@@ -161,10 +167,11 @@ impl Opener {
             .failing_with(meta.health())
             .during(tenure, *patience)
             .shared_as(*version.uuid.as_bytes(), CHUNKS);
-        let data = Arc::new(match copies {
-            Some(copies) => data.with_disk_cache(copies),
-            None => data,
-        });
+        let (data, lock) = match copies {
+            Some((Copies { chunks, lock }, _)) => (data.with_disk_cache(chunks), Some(lock)),
+            None => (data, None),
+        };
+        let data = Arc::new(data);
         if is_new {
             self.home.finish(version)?;
         }

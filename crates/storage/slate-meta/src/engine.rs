@@ -48,6 +48,7 @@ const AHEAD_WORTH_A_WARNING: Duration = Duration::from_secs(10);
 const TABLES_IN_MEMORY: usize = 4;
 
 /// Opens databases in a bucket. Engines of several processes may name the same ones.
+#[derive(Clone)]
 pub struct SlateEngine {
     bucket: Arc<Bounded>,
     prefix: String,
@@ -107,6 +108,13 @@ impl SlateEngine {
     pub fn called(mut self, place: String) -> SlateEngine {
         self.place = Some(place);
         self
+    }
+
+    /// Sets the folder on the local disk for copies of tables, and its maximum size in bytes.
+    #[must_use]
+    pub fn with_disk_cache(self, folder: PathBuf, bytes_max: usize) -> SlateEngine {
+        let config = SlateConfig { disk_cache: Some((folder, bytes_max)), ..self.config };
+        SlateEngine { config, ..self }
     }
 
     /// For tests: ends the engine as a crash of the process does. Dropping its databases afterwards writes nothing,

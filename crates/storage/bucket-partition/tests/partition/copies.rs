@@ -3,8 +3,10 @@
 use crate::support::{bucket, config, get, opener_with, put};
 use bucket::faulty::FaultyBucket;
 use bucket_partition::{BucketConfig, LocalCache};
+use disk::faulty::{FaultyDisk, Garbling};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use store::{MetaConfig, Partition, PartitionConfig, SegmentConfig, StoreError};
 
 fn options(folder: &Path) -> BucketConfig {
@@ -95,9 +97,43 @@ fn it_opens_without_its_copies() {
     fs::remove_dir_all(folder.path()).unwrap();
     let partition = open(&bucket, folder.path()).unwrap();
     assert_eq!(get(&partition, "k").unwrap().unwrap(), "hello");
-    // A folder that cannot be one is an error before the owner is superseded.
-    fs::write(folder.path().join("file"), "").unwrap();
-    let error = open(&bucket, &folder.path().join("file")).err().unwrap().to_string();
-    assert!(error.contains("file"), "{error}");
-    put(&partition, "k", b"hello").unwrap();
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_done_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let bucket = bucket();
+    for (path, blocked) in
+        [("a", "a"), ("b/below", "b"), ("c", "c/chunks"), ("d", "d/tables"), ("e", "e/LOCK")]
+    {
+        let blocked = folder.path().join(blocked);
+        fs::create_dir_all(blocked.parent().unwrap()).unwrap();
+        // `LOCK` should be a file, and all others folders.
+        if blocked.ends_with("LOCK") { fs::create_dir(&blocked) } else { fs::write(&blocked, "") }.unwrap();
+        let partition = open(&bucket, &folder.path().join(path)).unwrap();
+        assert_eq!(partition.disk_cache_statistics(), None, "{path}");
+        put(&partition, "k", path.as_bytes()).unwrap();
+        assert_eq!(get(&partition, "k").unwrap().unwrap(), path);
+    }
+}
+
+/// Each access to the local disk fails once while the partition is opened.
+#[test]
+fn no_error_of_the_local_disk_prevents_an_open() {
+    let bucket = bucket();
+    for operation in 0.. {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = FaultyDisk::new(1, Garbling::default());
+        disk.fail_at(operation, std::io::ErrorKind::ReadOnlyFilesystem);
+        let options = BucketConfig { disk: Arc::new(disk.clone()), ..options(&folder.path().join("cache")) };
+        let partition = opener_with(&bucket, &options).open(&config(), None).unwrap();
+        let opened = disk.operations();
+        put(&partition, "k", b"hello").unwrap();
+        assert_eq!(get(&partition, "k").unwrap().unwrap(), "hello");
+        if opened <= operation {
+            assert!(partition.disk_cache_statistics().is_some());
+            assert!(operation > 5, "it has accessed the disk only {opened} times");
+            return;
+        }
+    }
 }
