@@ -137,15 +137,21 @@ impl Held {
         }
     }
 
-    /// Whether another server has taken over the partition, or may do so. A partition in a bucket whose database has failed is
-    /// given up here.
+    /// Returns why this server does not have the partition any more; `None` if it does. A partition in a bucket whose
+    /// database has failed is given up here.
+    pub(crate) fn loss(&self) -> Option<String> {
+        let ownership = self.ownership.as_ref()?;
+        let failure = self.partition.failure();
+        if failure.is_some() {
+            ownership.end();
+        }
+        let ended = || "another server has taken it over, or the lease was lost".to_owned();
+        ownership.has_ended().then(|| failure.unwrap_or_else(ended))
+    }
+
+    /// Whether this server does not have the partition any more; see [`loss`](Self::loss).
     pub(crate) fn is_lost(&self) -> bool {
-        self.ownership.as_ref().is_some_and(|ownership| {
-            if self.partition.failure().is_some() {
-                ownership.end();
-            }
-            ownership.has_ended()
-        })
+        self.loss().is_some()
     }
 
     /// Whether anything else refers to the partition.
@@ -521,4 +527,65 @@ pub fn rekey(
 #[cfg(not(feature = "bucket"))]
 pub(crate) fn open_offline(_: &PartitionSettings, _: &PartitionConfig) -> Result<Held> {
     bail!(WITHOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use disk::{FaultyDisk, Garbling};
+    use std::path::Path;
+    use store::{Codec, MemoryEngine};
+
+    /// An ownership that ends when it is given up.
+    #[derive(Default)]
+    struct Given(AtomicBool);
+
+    impl Permit for Given {
+        fn may_answer(&self) -> bool {
+            !self.has_ended()
+        }
+
+        fn may_change(&self) -> bool {
+            !self.has_ended()
+        }
+
+        fn has_ended(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    impl Ownership for Given {
+        fn begin(&self, _owed: &[ListedHost]) {}
+
+        fn reset_done(&self, _client: HostUuid, _is_reset: bool) {}
+
+        fn end(&self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_lost_partition_has_the_reason_of_its_failure() {
+        let (faulty, path) = (FaultyDisk::new(1, Garbling::default()), Path::new("/vicepb"));
+        faulty.create_dir(path).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+        let engine = Arc::new(MemoryEngine::new());
+        let config = PartitionConfig { engine, maintenance: None, ..PartitionConfig::default() };
+        let partition = Arc::new(Partition::open_on(&disk, path, &config).unwrap());
+        let (id, chunks) = (PartitionId::from_index(1).unwrap(), partition.chunks());
+        let held = |ownership: &Arc<Given>| Held {
+            ownership: Some(Arc::clone(ownership) as _),
+            ..Held::local(id, Arc::clone(&partition))
+        };
+        let (taken, own) = (Arc::<Given>::default(), Arc::<Given>::default());
+        assert_eq!(held(&taken).loss(), None);
+        taken.end();
+        assert!(held(&taken).loss().unwrap().contains("another server"));
+        chunks.append(&[bytes::Bytes::from_static(b"data")], Codec::Raw).unwrap();
+        faulty.cut_power_at(faulty.operations());
+        chunks.sync().unwrap_err();
+        let why = held(&own).loss().unwrap();
+        assert!(own.has_ended() && !why.contains("another server"), "{why}");
+        assert_eq!(partition.failure(), Some(why));
+    }
 }

@@ -72,7 +72,9 @@ pub fn run_then(
                 file system first"
             );
         }
-        End::Lost(what) => bail!("stopped: {what}; start it again as the standby of that server"),
+        End::Lost(what) => {
+            bail!("stopped: {what}; start the server again: it then waits to own the partition")
+        }
     }
     stopped?;
     tracing::info!("stopped");
@@ -87,7 +89,7 @@ enum Instruction {
     End(i32),
     /// The cell's databases failed with this error.
     Fail(String),
-    /// Another server has taken over a partition.
+    /// A partition was lost, for this reason.
     Lose(String),
 }
 

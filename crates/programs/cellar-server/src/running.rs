@@ -105,7 +105,7 @@ impl Running {
         }));
     }
 
-    /// Calls `lost` once another server has taken over a partition in a bucket, if this one has no partition on a local
+    /// Calls `lost` with the reason once a partition in a bucket is lost, if this server has no partition on a local
     /// disk: it is of no use then until it is started again, and must not announce its addresses for the other's UUID. A node
     /// of a cluster goes on.
     pub(crate) fn watch_ownership(
@@ -121,9 +121,9 @@ impl Running {
         let (ending, partitions) = (self.ending.clone(), self.partitions.clone());
         self.background.push(thread("ownership", move || {
             while wait(&ending, OWNERSHIP_PERIOD) {
-                let gone = partitions.lock().iter().find(|held| held.is_lost()).map(|held| held.id);
-                if let Some(id) = gone {
-                    return lost(format!("another server has taken over {id}"));
+                let gone = partitions.lock().iter().find_map(|held| Some((held.id, held.loss()?)));
+                if let Some((id, why)) = gone {
+                    return lost(format!("the partition {id} was lost: {why}"));
                 }
             }
         }));

@@ -65,7 +65,7 @@ impl Health {
             tracing::error!(place = %self.place.display(), "another process has taken over; nothing is written");
         } else {
             tracing::error!(place = %self.place.display(), %error,
-                "read-only because of an I/O error until the server is restarted");
+                "read-only because of an I/O error until it is opened again; a restart opens one on a local disk");
         }
         error
     }
