@@ -33,25 +33,34 @@ const MASK: &str = "...";
 /// A shorter id of a key may be part of a word.
 const ID_BYTES_MIN: usize = 8;
 
-/// Returns the id of the present key, if it is known.
-type KeyId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+/// The key that requests are signed with.
+pub(super) trait Key: Send + Sync {
+    /// Returns the id of the present key, if it is known.
+    fn id(&self) -> Option<String>;
+
+    /// A request was refused: another key may be needed.
+    fn refused(&self);
+}
 
 /// Wraps a bucket.
 #[derive(Clone)]
 pub(super) struct Discreet {
     bucket: Arc<dyn ObjectStore>,
-    key_id: KeyId,
+    key: Arc<dyn Key>,
 }
 
 impl Discreet {
-    pub(super) fn new(bucket: Arc<dyn ObjectStore>, key_id: KeyId) -> Discreet {
-        Discreet { bucket, key_id }
+    pub(super) fn new(bucket: Arc<dyn ObjectStore>, key: Arc<dyn Key>) -> Discreet {
+        Discreet { bucket, key }
     }
 
-    /// Returns the error without what must not be shown.
+    /// Returns the error without what must not be shown. Reports a refusal to the key.
     fn hide(&self, error: Error) -> Error {
+        if may_be_of_key(&error) {
+            self.key.refused();
+        }
         let hidden = |source: Box<dyn std::error::Error + Send + Sync>| {
-            without_key(&with_causes(&*source), (self.key_id)().as_deref()).into()
+            without_key(&with_causes(&*source), self.key.id().as_deref()).into()
         };
         match error {
             Error::Generic { store, source } => Error::Generic { store, source: hidden(source) },
@@ -81,6 +90,15 @@ impl Discreet {
     ) -> BoxStream<'static, Result<T>> {
         let own = self.clone();
         stream.map_err(move |error| own.hide(error)).boxed()
+    }
+}
+
+/// Whether another key may help. Amazon answers a token that has expired with 400.
+fn may_be_of_key(error: &Error) -> bool {
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => true,
+        Error::Generic { source, .. } => with_causes(&**source).contains("ExpiredToken"),
+        _ => false,
     }
 }
 
@@ -211,6 +229,37 @@ impl MultipartUpload for DiscreetUpload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    #[derive(Default)]
+    struct Refusals(AtomicU32);
+
+    impl Key for Refusals {
+        fn id(&self) -> Option<String> {
+            None
+        }
+
+        fn refused(&self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_key_learns_of_refusals_only() {
+        let key = Arc::<Refusals>::default();
+        let bucket = Discreet::new(Arc::new(object_store::memory::InMemory::new()), Arc::clone(&key) as _);
+        let (path, store) = (|| "a".to_owned(), "S3");
+        for (error, refusals) in [
+            (Error::NotFound { path: path(), source: "404".into() }, 0),
+            (Error::PermissionDenied { path: path(), source: "403".into() }, 1),
+            (Error::Unauthenticated { path: path(), source: "401".into() }, 2),
+            (Error::Generic { store, source: "503 Slow Down".into() }, 2),
+            (Error::Generic { store, source: "400 <Code>ExpiredToken</Code>".into() }, 3),
+        ] {
+            _ = bucket.hide(error);
+            assert_eq!(key.0.load(Relaxed), refusals);
+        }
+    }
 
     #[test]
     fn only_what_describes_the_key_is_left_out() {

@@ -1,6 +1,6 @@
 //! The client of S3-compatible servers.
 
-use super::discreet::Discreet;
+use super::discreet::{Discreet, Key};
 use super::{Access, ReadCredentials};
 use async_trait::async_trait;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3ConditionalPut};
@@ -9,13 +9,15 @@ use object_store::{
     RetryConfig,
 };
 use parking_lot::Mutex;
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// Interval at which a credentials file is read again.
+/// Interval at which a credentials file is read again, and the shortest one, after a request was refused.
 const REREAD: Duration = Duration::from_secs(60);
+const REREAD_MIN: Duration = Duration::from_secs(5);
 
 /// Time to connect to the server.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -35,10 +37,9 @@ const IGNORED: [&str; 8] = [
 
 /// Sets up a client. Its errors contain no credentials.
 pub(super) fn client(bucket: &str, access: &Access) -> Result<Arc<dyn ObjectStore>, String> {
-    let mut builder = of_environment();
-    let options = options(access)?;
+    let (mut builder, connections) = of_variables(std::env::vars_os());
     builder = builder
-        .with_client_options(options.with_config(ClientConfigKey::AllowInvalidCertificates, "false"))
+        .with_client_options(options(connections, access)?)
         .with_bucket_name(bucket)
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         // Not every server can delete several objects by one request.
@@ -51,25 +52,22 @@ pub(super) fn client(bucket: &str, access: &Access) -> Result<Arc<dyn ObjectStor
     if let Some(region) = &access.region {
         builder = builder.with_region(region);
     }
-    let mut file = None;
+    let mut key: Arc<dyn Key> = Arc::new(EnvironmentKey);
     if let Some(read) = &access.credentials {
         let credentials = Arc::new(FileCredentials { read: Arc::clone(read), known: Mutex::new(None) });
         credentials.credential(Instant::now())?;
         builder = builder.with_credentials(Arc::clone(&credentials) as _);
-        file = Some(credentials);
+        key = credentials;
     }
     let client = builder.build().map_err(|error| error.to_string())?;
-    let key_id = move || match &file {
-        Some(file) => file.key_id(),
-        None => std::env::var("AWS_ACCESS_KEY_ID").ok(),
-    };
-    Ok(Arc::new(Discreet::new(Arc::new(client), Arc::new(key_id))))
+    Ok(Arc::new(Discreet::new(Arc::new(client), key)))
 }
 
-/// Returns how connections are made.
-fn options(access: &Access) -> Result<ClientOptions, String> {
-    let mut options =
-        ClientOptions::new().with_allow_http(access.allow_http).with_connect_timeout(CONNECT_LIMIT);
+/// Returns how connections are made: as the environment says, except for what would weaken the configuration.
+fn options(of_environment: ClientOptions, access: &Access) -> Result<ClientOptions, String> {
+    let mut options = of_environment
+        .with_allow_http(access.allow_http)
+        .with_config(ClientConfigKey::AllowInvalidCertificates, "false");
     if let Some(pem) = &access.authorities {
         let certificates = Certificate::from_pem_bundle(pem)
             .map_err(|error| format!("the file with certificates is damaged: {error}"))?;
@@ -83,24 +81,58 @@ fn options(access: &Access) -> Result<ClientOptions, String> {
     Ok(options)
 }
 
-/// Takes what the environment says of credentials and of the region.
-fn of_environment() -> AmazonS3Builder {
-    let mut builder = AmazonS3Builder::new();
-    for (name, value) in std::env::vars_os() {
+/// Takes what environment variables say of credentials and of the region, and of connections (`AWS_PROXY_URL`,
+/// `AWS_TIMEOUT`).
+fn of_variables(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> (AmazonS3Builder, ClientOptions) {
+    let (mut builder, mut connections) =
+        (AmazonS3Builder::new(), ClientOptions::new().with_connect_timeout(CONNECT_LIMIT));
+    for (name, value) in variables {
         let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
-        let key = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
-        if let (true, false, Ok(key)) = (name.starts_with("AWS_"), IGNORED.contains(&name), key) {
-            builder = builder.with_config(key, value);
+        if !name.starts_with("AWS_") || IGNORED.contains(&name) {
+            continue;
+        }
+        match name.to_ascii_lowercase().parse() {
+            // The builder's own are replaced as a whole.
+            Ok(AmazonS3ConfigKey::Client(key)) => connections = connections.with_config(key, value),
+            Ok(key) => builder = builder.with_config(key, value),
+            Err(_) => {}
         }
     }
-    builder
+    (builder, connections)
+}
+
+/// A key of the environment, which this process does not read again.
+struct EnvironmentKey;
+
+impl Key for EnvironmentKey {
+    fn id(&self) -> Option<String> {
+        std::env::var("AWS_ACCESS_KEY_ID").ok()
+    }
+
+    fn refused(&self) {}
 }
 
 /// The key in a file that is read again now and then, so that a new one needs no restart.
 struct FileCredentials {
     read: ReadCredentials,
-    /// The key and when it was read. Held while the file is read.
-    known: Mutex<Option<(Instant, Arc<AwsCredential>)>>,
+    /// Held while the file is read.
+    known: Mutex<Option<Known>>,
+}
+
+/// What was read last.
+struct Known {
+    at: Instant,
+    credential: Arc<AwsCredential>,
+    /// Whether a request was refused since.
+    is_refused: bool,
+}
+
+impl Known {
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.duration_since(self.at) < if self.is_refused { REREAD_MIN } else { REREAD }
+    }
 }
 
 impl fmt::Debug for FileCredentials {
@@ -110,30 +142,35 @@ impl fmt::Debug for FileCredentials {
 }
 
 impl FileCredentials {
-    /// Returns the id of the key that was read last.
-    fn key_id(&self) -> Option<String> {
-        self.known.lock().as_ref().map(|(_, credential)| credential.key_id.clone())
-    }
-
     /// A file that cannot be read, perhaps since it is being replaced, leaves the key as it is.
     fn credential(&self, now: Instant) -> Result<Arc<AwsCredential>, String> {
         let mut known = self.known.lock();
-        if let Some((read, credential)) = &*known
-            && now.duration_since(*read) < REREAD
-        {
-            return Ok(Arc::clone(credential));
+        if let Some(known) = known.as_ref().filter(|known| known.is_fresh(now)) {
+            return Ok(Arc::clone(&known.credential));
         }
         let found = (self.read)().and_then(|text| parse(&text));
         let credential = match (found, known.take()) {
             (Ok(credential), _) => Arc::new(credential),
-            (Err(error), Some((_, credential))) => {
+            (Err(error), Some(Known { credential, .. })) => {
                 tracing::warn!(error, "the credentials file is not usable; the key read before is used");
                 credential
             }
             (Err(error), None) => return Err(error),
         };
-        *known = Some((now, Arc::clone(&credential)));
+        *known = Some(Known { at: now, credential: Arc::clone(&credential), is_refused: false });
         Ok(credential)
+    }
+}
+
+impl Key for FileCredentials {
+    fn id(&self) -> Option<String> {
+        self.known.lock().as_ref().map(|known| known.credential.key_id.clone())
+    }
+
+    fn refused(&self) {
+        if let Some(known) = &mut *self.known.lock() {
+            known.is_refused = true;
+        }
     }
 }
 
@@ -182,6 +219,7 @@ fn parse_profile(text: &[u8], profile: &str) -> Result<AwsCredential, String> {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     const FILE: &str = "# comment\n[default]\naws_access_key_id = AKID\naws_secret_access_key = s3cret/+=x\n\
         region = x\n[backup]\naws_access_key_id=B\naws_secret_access_key=b\naws_session_token = t\n";
@@ -220,6 +258,49 @@ mod tests {
         assert_eq!(secret(REREAD / 2), "s3cret/+=x");
         assert_eq!(secret(REREAD), "other/+=x");
         assert_eq!(secret(3 * REREAD), "other/+=x");
+    }
+
+    #[test]
+    fn a_refused_key_is_read_again_within_seconds() {
+        let reads = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&reads);
+        let read: ReadCredentials = Arc::new(move || {
+            let number = counted.fetch_add(1, Relaxed);
+            Ok(Zeroizing::new(FILE.replace("AKID", &format!("KEY{number}")).into_bytes()))
+        });
+        let file = FileCredentials { read, known: Mutex::new(None) };
+        let begun = Instant::now();
+        let key = |after| file.credential(begun + after).unwrap().key_id.clone();
+        assert_eq!(key(Duration::ZERO), "KEY0");
+        file.refused();
+        assert_eq!(key(REREAD_MIN / 2), "KEY0");
+        assert_eq!((key(REREAD_MIN), file.id()), ("KEY1".into(), Some("KEY1".into())));
+        // Without a refusal of this one, as late as ever.
+        assert_eq!(key(2 * REREAD_MIN), "KEY1");
+        file.refused();
+        assert_eq!(key(2 * REREAD_MIN), "KEY2");
+        assert_eq!(reads.load(Relaxed), 3);
+    }
+
+    #[test]
+    fn the_environment_says_how_to_connect_but_not_less_safely() {
+        let variables = [
+            ("AWS_PROXY_URL", "http://proxy.example:3128"),
+            ("AWS_TIMEOUT", "7 s"),
+            ("AWS_ALLOW_HTTP", "true"),
+            ("AWS_ALLOW_INVALID_CERTIFICATES", "true"),
+            ("AWS_REGION", "eu-x-1"),
+            ("PROXY_URL", "http://other.example"),
+        ];
+        let (builder, connections) = of_variables(variables.map(|(name, value)| (name.into(), value.into())));
+        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+        assert_eq!(region.as_deref(), Some("eu-x-1"));
+        let options = options(connections, &reading(FILE)).unwrap();
+        let set = |key| options.get_config_value(&key);
+        assert_eq!(set(ClientConfigKey::ProxyUrl).as_deref(), Some("http://proxy.example:3128"));
+        assert_eq!(set(ClientConfigKey::Timeout).as_deref(), Some("7 s"));
+        assert_eq!(set(ClientConfigKey::AllowHttp).as_deref(), Some("false"));
+        assert_eq!(set(ClientConfigKey::AllowInvalidCertificates).as_deref(), Some("false"));
     }
 
     #[test]
