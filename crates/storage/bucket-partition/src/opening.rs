@@ -174,6 +174,10 @@ impl Opener {
         let data = Arc::new(data);
         if is_new {
             self.home.finish(version)?;
+            let place = self.home.place.display();
+            tracing::warn!(
+                "created a new, empty partition at {place}: if there should be data, its address is wrong"
+            );
         }
         let parts = PartitionParts { meta, data, uuid: version.uuid, lock };
         Partition::of(parts, &self.home.place, config)

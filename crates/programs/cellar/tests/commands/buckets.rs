@@ -90,6 +90,17 @@ mod with {
     }
 
     #[test]
+    fn a_new_partition_is_logged_loudly() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Process::start(Place::new(&partition(folder.path())));
+        let created = format!("created a new, empty partition at file://{}", folder.path().display());
+        assert!(logged(&server, &created).contains("WARN"));
+        server.kill();
+        server.restart();
+        assert!(!server.log().contains(&created), "{}", server.log());
+    }
+
+    #[test]
     fn it_serves_beside_a_local_one_and_is_checked() {
         let folder = tempfile::tempdir().unwrap();
         let cell = Cell::start(&partition(folder.path()));
