@@ -24,9 +24,9 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Attributes, CopyOptions, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult,
-    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result, UpdateVersion, UploadPart,
+    Attributes, CopyMode, CopyOptions, Error, Extensions, GetOptions, GetResult, GetResultPayload,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result, UpdateVersion, UploadPart,
 };
 use std::fmt;
 use std::fs::{self, File};
@@ -92,6 +92,19 @@ impl Folder {
         let is_others = beneath::may_give() && owner != rustix::process::geteuid().as_raw();
         let of_other_user = is_others.then(|| path.canonicalize()).transpose().map_err(failed)?;
         Ok(Folder { files, root: path.to_owned(), of_other_user })
+    }
+
+    /// Whether the second object is a copy of the first, with which it shares its file. Another copy would leave a name
+    /// behind: rename(2) does nothing for two names of one file.
+    async fn is_copy(&self, from: &Path, to: &Path) -> Result<bool> {
+        let (from, to) = (self.files.path_to_filesystem(from)?, self.files.path_to_filesystem(to)?);
+        let file = |path: &std::path::Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        blocking(move || {
+            let is_copy = file(&from).is_some_and(|from| file(&to) == Some(from));
+            // It may have been made by a process that ended before the name was synced.
+            if is_copy { to.parent().map_or(Ok(()), sync).map(|()| true) } else { Ok(false) }
+        })
+        .await
     }
 
     /// Gives what was created for an object, also if that failed, to the owner of the folder.
@@ -513,6 +526,9 @@ impl ObjectStore for Folder {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        if options.mode == CopyMode::Overwrite && self.is_copy(from, to).await? {
+            return Ok(());
+        }
         let copied = self.files.copy_opts(from, to, options).await;
         self.give_to_owner(to).await?;
         copied

@@ -35,6 +35,25 @@ fn a_folder_passes_the_probe() {
 }
 
 #[test]
+fn a_repeated_copy_leaves_nothing_else_behind() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::open(place.path()).unwrap();
+    run(async {
+        let (from, to) = (Path::from("from"), Path::from("to"));
+        folder.put(&from, put("one")).await.unwrap();
+        for _ in 0..3 {
+            folder.copy(&from, &to).await.unwrap();
+        }
+        folder.delete(&from).await.unwrap();
+        assert_eq!(read(&folder, &to).await, "one");
+        folder.put(&from, put("two")).await.unwrap();
+        folder.copy(&from, &to).await.unwrap();
+        assert_eq!(read(&folder, &to).await, "two");
+    });
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
+}
+
+#[test]
 fn large_objects_are_created_once_and_whole() {
     let place = tempfile::tempdir().unwrap();
     let folder = Folder::open(place.path()).unwrap();
