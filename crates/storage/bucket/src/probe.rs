@@ -5,10 +5,14 @@ use bytes::Bytes;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use object_store::{
+    Attribute, AttributeValue, Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, UpdateVersion,
+};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use thiserror::Error as ThisError;
 use tokio::runtime::Builder;
@@ -32,6 +36,19 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(20);
 /// Size of the largest object that Cellar creates by one request.
 const LARGE_BYTES: usize = 8 << 20;
 
+/// Smallest part but the last of an object that is created in parts, by S3's rules.
+const PART_BYTES: usize = 5 << 20;
+
+/// Name of the metadata by which SlateDB finds whether an object that exists is its own.
+const METADATA: &str = "slatedbputid";
+
+/// The version that answers name while a bucket keeps none, though it did before.
+const NO_VERSION: &str = "null";
+
+/// What it means that a bucket keeps [versions](ProbeReport::has_versions).
+pub const VERSIONS_KEPT: &str = "the bucket keeps what is replaced and deleted (versioning is on): each server \
+    adds a version of its lease every second; a lifecycle rule can delete versions that are not current";
+
 /// What a bucket is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
@@ -47,6 +64,12 @@ pub enum Operation {
     ReplaceIfMatch,
     /// Of several requests at once to replace the same version, exactly one succeeds.
     ReplaceRace,
+    /// Metadata that an object was created with is in the answer to a read, unless the bucket says that it has none.
+    Metadata,
+    /// An object is created in several parts, as large tables are.
+    CreateInParts,
+    /// An object is copied by the server, as borrowed data is, unless that is refused.
+    Copy,
     /// A list has every object that was created, and no other, also if that takes several answers.
     List,
     /// A list begins behind a given name.
@@ -57,13 +80,16 @@ pub enum Operation {
 
 impl Operation {
     /// All operations in the order in which they are tried.
-    pub const ALL: [Operation; 9] = [
+    pub const ALL: [Operation; 12] = [
         Operation::ReadAfterWrite,
         Operation::ReadRange,
         Operation::CreateIfAbsent,
         Operation::CreateRace,
         Operation::ReplaceIfMatch,
         Operation::ReplaceRace,
+        Operation::Metadata,
+        Operation::CreateInParts,
+        Operation::Copy,
         Operation::List,
         Operation::ListFrom,
         Operation::Delete,
@@ -78,6 +104,9 @@ impl Operation {
             Operation::CreateRace => "create-race",
             Operation::ReplaceIfMatch => "replace-if-match",
             Operation::ReplaceRace => "replace-race",
+            Operation::Metadata => "metadata",
+            Operation::CreateInParts => "create-in-parts",
+            Operation::Copy => "copy",
             Operation::List => "list",
             Operation::ListFrom => "list-from",
             Operation::Delete => "delete",
@@ -96,6 +125,9 @@ impl fmt::Display for Operation {
             Operation::ReplaceRace => {
                 "replacing an object by several requests at once, of which one succeeds"
             }
+            Operation::Metadata => "keeping the metadata that an object was created with",
+            Operation::CreateInParts => "creating an object in several parts (multipart upload)",
+            Operation::Copy => "copying an object (CopyObject)",
             Operation::List => "listing objects right after they were created",
             Operation::ListFrom => "listing objects from a name on",
             Operation::Delete => "deleting objects",
@@ -120,6 +152,8 @@ pub struct ProbeReport {
     pub times: Vec<(Operation, Duration)>,
     /// Competing requests that were answered with an error that says nothing about the competition.
     pub unclear: u32,
+    /// Whether the bucket keeps an object's versions when it is replaced or deleted (versioning).
+    pub has_versions: bool,
 }
 
 /// Probes a bucket on a runtime of its own, in a new folder below `prefix`. The client must not be used afterwards: its
@@ -143,18 +177,22 @@ pub fn probe_once(bucket: Arc<dyn ObjectStore>, prefix: &str) -> Result<ProbeRep
 /// # Errors
 /// The first operation that failed. One that was not carried out (no permission, no answer) has failed, too.
 pub async fn probe(bucket: &dyn ObjectStore, folder: &Path) -> Result<ProbeReport, ProbeError> {
-    let mut probe = Probe { bucket, folder, unclear: 0, has_late: false, has_many: false };
+    let has_versions = AtomicBool::new(false);
+    let mut probe = Probe { bucket, folder, unclear: 0, has_versions, has_late: false, has_many: false };
     let probed = probe.run().await;
     let cleaned = probe.clean().await;
     let times = probed?;
     cleaned.map_err(|error| failed(Operation::Delete, error))?;
-    Ok(ProbeReport { times, unclear: probe.unclear })
+    let (unclear, has_versions) = (probe.unclear, probe.has_versions.into_inner());
+    Ok(ProbeReport { times, unclear, has_versions })
 }
 
 struct Probe<'a> {
     bucket: &'a dyn ObjectStore,
     folder: &'a Path,
     unclear: u32,
+    /// Whether the answer to a creation named a version.
+    has_versions: AtomicBool,
     /// Whether the object that was created between two lists exists.
     has_late: bool,
     /// Whether there may be objects that are listed in several answers.
@@ -174,6 +212,14 @@ fn contents(name: u8, version: u8) -> Bytes {
 
 fn options(mode: PutMode) -> PutOptions {
     PutOptions { mode, ..PutOptions::default() }
+}
+
+fn metadata() -> (Attribute, AttributeValue) {
+    (Attribute::Metadata(METADATA.into()), "01CELLARPROBE".into())
+}
+
+fn attributes() -> Attributes {
+    Attributes::from_iter([metadata()])
 }
 
 /// Whether the answer says that a condition was not met.
@@ -210,6 +256,9 @@ impl Probe<'_> {
                 Operation::CreateRace => self.create_race().await,
                 Operation::ReplaceIfMatch => self.replace_if_match().await,
                 Operation::ReplaceRace => self.replace_race().await,
+                Operation::Metadata => self.metadata().await,
+                Operation::CreateInParts => self.create_in_parts().await,
+                Operation::Copy => self.copy().await,
                 Operation::List => self.list().await,
                 Operation::ListFrom => self.list_from().await,
                 Operation::Delete => self.delete().await,
@@ -222,7 +271,11 @@ impl Probe<'_> {
 
     async fn create(&self, name: &Path, contents: Bytes) -> Result<(), String> {
         let created = self.bucket.put_opts(name, contents.into(), options(PutMode::Create)).await;
-        created.map(drop).map_err(|error| format!("{name} is not created: {error}"))
+        let created = created.map_err(|error| format!("{name} is not created: {error}"))?;
+        if created.version.is_some_and(|version| version != NO_VERSION) {
+            self.has_versions.store(true, Relaxed);
+        }
+        Ok(())
     }
 
     async fn read(&self, name: &Path) -> Result<Bytes, String> {
@@ -362,6 +415,82 @@ impl Probe<'_> {
         Ok(())
     }
 
+    fn tagged(&self) -> Path {
+        self.name("tagged")
+    }
+
+    fn in_parts(&self) -> Path {
+        self.name("parts")
+    }
+
+    fn copied(&self) -> Path {
+        self.name("copy")
+    }
+
+    async fn metadata(&self) -> Result<(), String> {
+        let (name, put) = (self.tagged(), options(PutMode::Create));
+        let with = PutOptions { attributes: attributes(), ..put.clone() };
+        match self.bucket.put_opts(&name, contents(0, 0).into(), with).await {
+            Ok(_) => self.expect_metadata(&name).await,
+            // SlateDB then does without.
+            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
+                self.create(&name, contents(0, 0)).await
+            }
+            Err(error) => Err(format!("{name} is not created: {error}")),
+        }
+    }
+
+    async fn expect_metadata(&self, name: &Path) -> Result<(), String> {
+        let found = self.bucket.get(name).await.map_err(|error| format!("{name} cannot be read: {error}"))?;
+        let (key, expected) = metadata();
+        match found.attributes.get(&key) {
+            Some(value) if *value == expected => Ok(()),
+            Some(_) => Err(format!("the metadata `{METADATA}` of {name} has changed")),
+            None => Err(format!("{name} has lost its metadata `{METADATA}`")),
+        }
+    }
+
+    async fn create_in_parts(&self) -> Result<(), String> {
+        let (name, failed) = (self.in_parts(), |error: Error| error.to_string());
+        let with = PutMultipartOptions { attributes: attributes(), ..PutMultipartOptions::default() };
+        let begun = self.bucket.put_multipart_opts(&name, with).await;
+        let has_metadata = begun.is_ok();
+        let mut upload = match begun {
+            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
+                self.bucket.put_multipart_opts(&name, PutMultipartOptions::default()).await.map_err(failed)?
+            }
+            begun => begun.map_err(failed)?,
+        };
+        let whole: Bytes = (0..PART_BYTES + 1000).map(|at| (at ^ at >> 7 ^ at >> 17) as u8).collect();
+        for part in [whole.slice(..PART_BYTES), whole.slice(PART_BYTES..)] {
+            if let Err(error) = upload.put_part(part.into()).await {
+                _ = upload.abort().await;
+                return Err(error.to_string());
+            }
+        }
+        upload.complete().await.map_err(failed)?;
+        self.expect(&name, &whole).await?;
+        if has_metadata { self.expect_metadata(&name).await } else { Ok(()) }
+    }
+
+    async fn copy(&self) -> Result<(), String> {
+        let (from, to) = (self.in_parts(), self.copied());
+        let expected = self.read(&from).await?;
+        // Also a copy over one that a request without an answer has made.
+        for _ in 0..2 {
+            match self.bucket.copy(&from, &to).await {
+                Ok(()) => self.expect(&to, &expected).await?,
+                // The data is then read and written.
+                Err(error) if crate::is_refusal(&error) => {
+                    let put = self.bucket.put(&to, expected.clone().into()).await;
+                    put.map_err(|error| format!("{to} is not created: {error}"))?;
+                }
+                Err(error) => return Err(format!("{from} is not copied: {error}")),
+            }
+        }
+        Ok(())
+    }
+
     async fn names(&self, after: Option<&Path>) -> Result<Vec<Path>, String> {
         let list = match after {
             Some(after) => self.bucket.list_with_offset(Some(self.folder), after),
@@ -377,7 +506,7 @@ impl Probe<'_> {
     fn expected(&self) -> Vec<Path> {
         let races = (0..RACES).map(|race| self.name(&format!("race-{race}")));
         let mut names: Vec<Path> = (0..SMALL).map(|number| self.small(number)).chain(races).collect();
-        names.push(self.name("large"));
+        names.extend([self.name("large"), self.tagged(), self.in_parts(), self.copied()]);
         names.extend(self.has_late.then(|| self.late()));
         names.extend(self.has_many.then(|| self.many()).into_iter().flatten());
         names.sort_unstable();

@@ -137,7 +137,10 @@ fn open_with(
     let exists = || bucket_partition::exists(connect(settings)?, address, options).map_err(named);
     if config.create && !exists()? && !is_tested(settings) {
         let probed = probe_once(connect(settings)?, address.prefix());
-        probed.with_context(|| format!("no partition is created in {address}"))?;
+        let report = probed.with_context(|| format!("no partition is created in {address}"))?;
+        if report.has_versions {
+            tracing::warn!(%address, "{}", bucket::probe::VERSIONS_KEPT);
+        }
     }
     bucket_partition::open(connect(settings)?, address, config, options, key).map_err(named)
 }

@@ -147,8 +147,13 @@ fn show(address: &str, report: &bucket::probe::ProbeReport, format: Format) -> R
         })
     };
     let operations: Vec<_> = report.times.iter().map(operation).collect();
-    let json =
-        json!({ "bucket": address, "usable": true, "operations": operations, "unclear": report.unclear });
+    let json = json!({
+        "bucket": address,
+        "usable": true,
+        "operations": operations,
+        "unclear": report.unclear,
+        "versions": report.has_versions,
+    });
     let row = |(operation, time): &(bucket::probe::Operation, std::time::Duration)| {
         vec![operation.name().into(), format!("{:.1}", time.as_secs_f64() * 1e3), operation.to_string()]
     };
@@ -159,6 +164,9 @@ fn show(address: &str, report: &bucket::probe::ProbeReport, format: Format) -> R
         crate::output::line(format!(
             "{address} can hold a partition; competing requests answered with other errors: {unclear}"
         ))?;
+        if report.has_versions {
+            crate::output::line(format!("note: {}", bucket::probe::VERSIONS_KEPT))?;
+        }
     }
     Ok(())
 }

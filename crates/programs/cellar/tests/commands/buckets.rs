@@ -73,7 +73,7 @@ mod with {
         assert_eq!((&probed["bucket"], &probed["usable"]), (&json!(address), &json!(true)));
         let names: Vec<_> =
             probed["operations"].as_array().unwrap().iter().map(|one| &one["operation"]).collect();
-        assert_eq!(names.len(), 9);
+        assert_eq!((names.len(), &probed["versions"]), (12, &json!(false)));
         assert!(names.contains(&&json!("replace-race")), "{names:?}");
         let said = crate::support::place::printed(&mut cellar(&["bucket", "probe", &address]));
         assert!(said.contains("REQUIRES") && said.contains("can hold a partition"), "{said}");

@@ -29,7 +29,7 @@ fn a_folder_passes_the_probe() {
     let place = tempfile::tempdir().unwrap();
     let folder = Folder::open(place.path()).unwrap();
     let report = run(probe(&folder, &Path::from("probe"))).unwrap();
-    assert_eq!((report.times.len(), report.unclear), (9, 0));
+    assert_eq!((report.times.len(), report.unclear), (12, 0));
     let left: Vec<_> = fs::read_dir(place.path().join("probe")).unwrap().collect();
     assert_eq!(left.len(), 0, "{left:?}");
 }

@@ -5,7 +5,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions,
-    PutPayload, PutResult, Result as BucketResult,
+    PutPayload, PutResult, Result as BucketResult, UploadPart,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -32,6 +32,22 @@ enum Fault {
     NoReplace,
     /// Answers have no ETag.
     NoTag,
+    /// Metadata is dropped.
+    DropsMetadata,
+    /// Metadata is refused as something that the bucket does not have.
+    NoMetadata,
+    /// There are no uploads in parts.
+    NoParts,
+    /// Of an object in parts, only the first is kept.
+    LosesParts,
+    /// There is no copy, and the answer says so.
+    NoCopy,
+    /// A copy fails.
+    FailingCopy,
+    /// A copy is empty.
+    EmptyCopy,
+    /// Replaced objects are kept as versions.
+    Versions,
     /// A list lacks the newest object.
     LateList,
     /// A list ends after one answer.
@@ -65,14 +81,58 @@ fn denied(path: &Path) -> Error {
     Error::PermissionDenied { path: path.to_string(), source: "403 Forbidden".into() }
 }
 
+fn not_implemented(operation: &str) -> Error {
+    Error::NotImplemented { operation: operation.into(), implementer: "Broken".into() }
+}
+
+/// An upload that keeps only its first part.
+#[derive(Debug)]
+struct FirstPart {
+    inner: Box<dyn MultipartUpload>,
+    has_one: bool,
+}
+
+#[async_trait]
+impl MultipartUpload for FirstPart {
+    fn put_part(&mut self, part: PutPayload) -> UploadPart {
+        if std::mem::replace(&mut self.has_one, true) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        self.inner.put_part(part)
+    }
+
+    async fn complete(&mut self) -> BucketResult<PutResult> {
+        self.inner.complete().await
+    }
+
+    async fn abort(&mut self) -> BucketResult<()> {
+        self.inner.abort().await
+    }
+}
+
 impl Broken {
     fn new(fault: Fault) -> Broken {
         Broken { inner: InMemory::new(), fault, unseen: Mutex::default(), newest: Mutex::default() }
     }
 
-    async fn put_checked(&self, name: &Path, payload: PutPayload, mode: PutMode) -> BucketResult<PutResult> {
+    fn take_metadata(&self, attributes: &mut Attributes) -> BucketResult<()> {
+        match self.fault {
+            Fault::DropsMetadata => *attributes = Attributes::default(),
+            Fault::NoMetadata if !attributes.is_empty() => return Err(not_implemented("metadata")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn put_checked(
+        &self,
+        name: &Path,
+        payload: PutPayload,
+        mut put: PutOptions,
+    ) -> BucketResult<PutResult> {
         let overwrite = PutOptions::default();
-        match (self.fault, &mode) {
+        self.take_metadata(&mut put.attributes)?;
+        match (self.fault, &put.mode) {
             (Fault::CreateReplaces, PutMode::Create) | (Fault::ReplaceAlways, PutMode::Update(_)) => {
                 self.inner.put_opts(name, payload, overwrite).await
             }
@@ -92,12 +152,9 @@ impl Broken {
                 }
                 self.inner.put_opts(name, payload, overwrite).await
             }
-            (Fault::NoReplace, PutMode::Update(_)) => Err(Error::NotImplemented {
-                operation: "put with If-Match".into(),
-                implementer: "Broken".into(),
-            }),
+            (Fault::NoReplace, PutMode::Update(_)) => Err(not_implemented("put with If-Match")),
             (Fault::NoPermission, _) => Err(denied(name)),
-            _ => self.inner.put_opts(name, payload, options(mode)).await,
+            _ => self.inner.put_opts(name, payload, put).await,
         }
     }
 }
@@ -105,7 +162,8 @@ impl Broken {
 #[async_trait]
 impl ObjectStore for Broken {
     async fn put_opts(&self, name: &Path, payload: PutPayload, put: PutOptions) -> BucketResult<PutResult> {
-        let result = self.put_checked(name, payload, put.mode).await?;
+        let mut result = self.put_checked(name, payload, put).await?;
+        result.version = (self.fault == Fault::Versions).then(|| "1".into());
         self.unseen.lock().insert(name.clone(), 1);
         *self.newest.lock() = Some(name.clone());
         Ok(result)
@@ -114,9 +172,15 @@ impl ObjectStore for Broken {
     async fn put_multipart_opts(
         &self,
         name: &Path,
-        _options: PutMultipartOptions,
+        mut put: PutMultipartOptions,
     ) -> BucketResult<Box<dyn MultipartUpload>> {
-        Err(denied(name))
+        self.take_metadata(&mut put.attributes)?;
+        let inner = self.inner.put_multipart_opts(name, put).await?;
+        match self.fault {
+            Fault::NoParts => Err(denied(name)),
+            Fault::LosesParts => Ok(Box::new(FirstPart { inner, has_one: false })),
+            _ => Ok(inner),
+        }
     }
 
     async fn get_opts(&self, name: &Path, mut get: GetOptions) -> BucketResult<GetResult> {
@@ -172,7 +236,12 @@ impl ObjectStore for Broken {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> BucketResult<()> {
-        self.inner.copy_opts(from, to, options).await
+        match self.fault {
+            Fault::NoCopy => Err(not_implemented("copy")),
+            Fault::FailingCopy => Err(Error::Generic { store: "Broken", source: "500".into() }),
+            Fault::EmptyCopy => self.inner.put(to, PutPayload::default()).await.map(drop),
+            _ => self.inner.copy_opts(from, to, options).await,
+        }
     }
 }
 
@@ -191,7 +260,21 @@ fn a_good_bucket_passes_and_is_left_empty() {
     let bucket = Broken::new(Fault::None);
     let report = probe_of(&bucket).unwrap();
     assert!(report.times.iter().map(|(operation, _)| *operation).eq(Operation::ALL));
-    assert_eq!((report.unclear, left(&bucket)), (0, 0));
+    assert_eq!((report.unclear, report.has_versions, left(&bucket)), (0, false, 0));
+}
+
+#[test]
+fn a_bucket_without_metadata_or_copies_passes() {
+    for fault in [Fault::NoMetadata, Fault::NoCopy] {
+        let bucket = Broken::new(fault);
+        probe_of(&bucket).unwrap();
+        assert_eq!(left(&bucket), 0);
+    }
+}
+
+#[test]
+fn versions_are_reported_and_not_refused() {
+    assert!(probe_of(&Broken::new(Fault::Versions)).unwrap().has_versions);
 }
 
 #[test]
@@ -205,6 +288,11 @@ fn each_fault_is_found_and_named() {
         (Fault::ReplaceRaces, Operation::ReplaceRace, "8 succeeded"),
         (Fault::NoReplace, Operation::ReplaceIfMatch, "If-Match"),
         (Fault::NoTag, Operation::ReplaceIfMatch, "no ETag"),
+        (Fault::DropsMetadata, Operation::Metadata, "has lost its metadata"),
+        (Fault::NoParts, Operation::CreateInParts, "403 Forbidden"),
+        (Fault::LosesParts, Operation::CreateInParts, "other contents"),
+        (Fault::FailingCopy, Operation::Copy, "is not copied"),
+        (Fault::EmptyCopy, Operation::Copy, "other contents"),
         (Fault::LateList, Operation::List, "is missing in a list"),
         (Fault::OnePage, Operation::List, "is missing in a list of 1000 objects"),
         (Fault::ListsAll, Operation::ListFrom, "which it should not have"),
