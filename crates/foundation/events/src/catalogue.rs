@@ -162,6 +162,30 @@ figures! {
 }
 
 figures! {
+    /// One kind of requests to the bucket of a partition.
+    BucketFigures of "bucket", weight requests {
+        /// Requests that have ended, however.
+        requests: counter Count,
+        /// Requests whose condition was not met.
+        conflicts: counter Count,
+        /// Requests that the bucket does not carry out, for lack of permission for example.
+        refused: counter Count,
+        /// Requests that failed otherwise: an error of the bucket's server or of the connection. They are repeated.
+        failed: counter Count,
+        /// Requests that were given up without an answer.
+        unanswered: counter Count,
+        /// Bytes of objects sent.
+        sent: counter Bytes,
+        /// Bytes of objects received.
+        received: counter Bytes,
+        /// Time until the answer began.
+        time: histogram Nanoseconds,
+        /// Time for which all requests have failed; 0 if the last one did not, or is more than a minute ago.
+        failing: gauge Nanoseconds,
+    }
+}
+
+figures! {
     /// Waits for locks of one name.
     LockFigures of "lock", weight waits {
         /// Number of times that a thread had to wait.
@@ -311,7 +335,7 @@ figures! {
         free: gauge Bytes,
         /// 1 if it could not be opened, so that its volumes are offline.
         offline: gauge Count,
-        /// 1 if it became read-only after an I/O error, until the server is restarted.
+        /// 1 if it became read-only after an I/O error, until it is opened again.
         read_only: gauge Count,
         /// Known damaged items, at most 10,000.
         damaged: gauge Count,
@@ -319,6 +343,14 @@ figures! {
         reclaiming: gauge Count,
         /// Bytes of metadata and chunks that the scrubber has read since the start.
         scrubbed: counter Bytes,
+        /// Reads that found a chunk in the copies on the local disk of what is in the bucket.
+        copy_hits: counter Count,
+        /// Reads that did not.
+        copy_misses: counter Count,
+        /// Errors of the local disk with the copies.
+        copy_failures: counter Count,
+        /// Size of the copies of chunks on the local disk.
+        copies: gauge Bytes,
         /// Objects in the bucket that are kept for other partitions, which have borrowed them.
         lent_objects: gauge Count,
         /// Objects of other partitions in the bucket that contain data of this one.

@@ -16,12 +16,12 @@ pub(crate) use keeping::Keeper;
 pub(crate) use resets::Resets;
 
 use crate::cluster::Node;
-use crate::stores::partition_config;
+use crate::stores::{Meters, partition_config};
 use crate::threads::thread;
 use anyhow::{Result, bail};
 use base::{HostUuid, PartitionId};
 use cellar_config::{PartitionSettings, Role, Settings};
-use disk::{Disk, DiskMeter, MeteredDisk};
+use disk::{Disk, MeteredDisk};
 use fileserver::FileServer;
 use std::any::Any;
 use std::fmt;
@@ -32,7 +32,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::{Partition, PartitionConfig};
+use store::{BucketMeter, Partition, PartitionConfig};
 use volume::{ListedHost, Permit};
 
 /// How long a start waits for partitions in buckets while it has others to serve.
@@ -175,6 +175,8 @@ pub(crate) struct Way {
     pub(crate) config: PartitionConfig,
     /// The disk of the local copies.
     pub(crate) disk: Arc<dyn Disk>,
+    /// Counts the requests.
+    pub(crate) meter: Arc<BucketMeter>,
     /// The file server's addresses, for other servers to read.
     pub(crate) addresses: Vec<SocketAddr>,
     /// See [`cluster::MemberConfig::process_file`]; commands have none.
@@ -192,6 +194,7 @@ impl Way {
         Way {
             config,
             disk: Arc::new(disk::RealDisk),
+            meter: Arc::default(),
             addresses: Vec::new(),
             process_file: None,
             node: None,
@@ -205,12 +208,18 @@ impl Way {
         Way { node: Some(node), ..Way::of_command(crate::stores::databases_config()) }
     }
 
-    fn of(settings: &Settings, partition: PartitionId, disk: Arc<dyn Disk>, node: Option<Arc<Node>>) -> Way {
+    fn of(
+        settings: &Settings,
+        partition: PartitionId,
+        (disk, meter): (Arc<dyn Disk>, Arc<BucketMeter>),
+        node: Option<Arc<Node>>,
+    ) -> Way {
         let name = format!("lease-{}", partition.to_string().trim_start_matches('/'));
         let port = Role::Fs.port();
         Way {
             config: partition_config(settings),
             disk,
+            meter,
             addresses: settings.announce.iter().map(|&address| (address, port).into()).collect(),
             process_file: process_file(settings, &name),
             node,
@@ -285,7 +294,7 @@ pub(crate) struct Means<'a> {
 /// a cluster share them.
 pub(crate) fn begin(
     settings: &Settings,
-    meters: &[(PartitionId, Arc<DiskMeter>)],
+    meters: &[(PartitionId, Meters)],
     means: Means<'_>,
 ) -> Result<Vec<Opening>> {
     if let Some(refusal) = refusal(settings) {
@@ -308,7 +317,7 @@ pub(crate) fn begin(
 pub(crate) fn begin_one(
     settings: &Settings,
     partition: &PartitionSettings,
-    meter: &Arc<DiskMeter>,
+    meter: &Meters,
     means: Means<'_>,
 ) -> Opening {
     let turn = Arc::new(AtomicBool::new(true));
@@ -319,14 +328,14 @@ pub(crate) fn begin_one(
 fn begin_in_turn(
     settings: &Settings,
     partition: &PartitionSettings,
-    meter: &Arc<DiskMeter>,
+    meter: &Meters,
     means: Means<'_>,
     (turn, others): (Arc<AtomicBool>, &Arc<AtomicBool>),
 ) -> Opening {
     let (report, opened) = channel();
-    let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::clone(means.disk), Arc::clone(meter)));
+    let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::clone(means.disk), Arc::clone(&meter.disk)));
     let (id, partition) = (partition.id, partition.clone());
-    let way = Way::of(settings, id, disk, means.node.cloned());
+    let way = Way::of(settings, id, (disk, Arc::clone(&meter.bucket)), means.node.cloned());
     let (ending, others) = (Arc::clone(means.ending), Arc::clone(others));
     let open = move || {
         while !turn.load(Ordering::Relaxed) {

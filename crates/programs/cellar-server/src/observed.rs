@@ -4,15 +4,15 @@ use super::cluster::{Calls, Node};
 use super::environment::process_kib;
 use super::refusals::Refusals;
 use super::services::CLUSTER_PORT;
+use super::stores::Meters;
 use audit::Trail;
 use base::{PartitionId, VolumeId};
 use cellar_config::Role;
-use disk::DiskMeter;
 use disk::metered::ACCESSES;
 use events::catalogue::{
-    AuditFigures, CACHES, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures,
-    LaneFigures, NodeFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, RefusalFigures,
-    TakeoverFigures, UsageFigures, WorkerFigures,
+    AuditFigures, BucketFigures, CACHES, CacheCounts, CallFigures, CallbackFigures, ClusterFigures,
+    DiskFigures, LaneFigures, NodeFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures,
+    RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
 };
 use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
@@ -24,6 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::bucket_meter::REQUESTS;
 use volume::{CacheReport, CacheStatistics, Condition, VolumeError, Volumes};
 
 /// The recorder of calls, and the sources of all other figures.
@@ -33,8 +34,8 @@ pub struct Observatory {
     recorder: Arc<Recorder>,
     /// Guards the list, which is complete once all ports are open.
     ports: Mutex<Vec<(&'static str, Weak<Server>)>>,
-    /// Disks of all partitions in the configuration.
-    disks: Vec<(PartitionId, Arc<DiskMeter>)>,
+    /// Counters of all partitions in the configuration.
+    disks: Vec<(PartitionId, Meters)>,
     file_server: OnceLock<Weak<FileServer>>,
     node: OnceLock<Weak<Node>>,
     calls: OnceLock<Weak<Calls>>,
@@ -45,10 +46,10 @@ pub struct Observatory {
 }
 
 impl Observatory {
-    /// Creates an observatory for a process that starts now, with these disks and volumes, and optionally an
+    /// Creates an observatory for a process that starts now, with these counters and volumes, and optionally an
     /// audit and a history of probes.
     pub fn new(
-        disks: Vec<(PartitionId, Arc<DiskMeter>)>,
+        disks: Vec<(PartitionId, Meters)>,
         volumes: &Arc<Volumes>,
         trail: Option<Arc<Trail>>,
         probe_history: Option<PathBuf>,
@@ -103,15 +104,11 @@ impl Observatory {
             tracing::error!(partition = %id, %error, "cannot read damage reports");
             Condition::default()
         });
-        let unreadable = |error: &VolumeError, what: &str| {
-            tracing::error!(partition = %id, %error, what, "cannot read a partition's figures");
-        };
-        let shared = self.volumes.deduplication(id);
-        let shared = shared.inspect_err(|error| unreadable(error, "deduplication")).unwrap_or_default();
-        let scrubbed = self.volumes.scrub_statistics(id);
-        let scrubbed = scrubbed.inspect_err(|error| unreadable(error, "scrubbing")).unwrap_or_default();
-        let (lent_objects, borrowed_objects) =
-            self.volumes.chunk_store(id).map_or((0, 0), |chunks| chunks.loans());
+        let shared = readable(id, "deduplication", self.volumes.deduplication(id));
+        let scrubbed = readable(id, "scrubbing", self.volumes.scrub_statistics(id));
+        let chunks = self.volumes.chunk_store(id).ok();
+        let (lent_objects, borrowed_objects) = chunks.as_ref().map_or((0, 0), |chunks| chunks.loans());
+        let copies = chunks.and_then(|chunks| chunks.disk_cache_statistics()).unwrap_or_default();
         PartitionFigures {
             size: space.total_kib << 10,
             free: space.free_kib << 10,
@@ -120,6 +117,10 @@ impl Observatory {
             damaged: condition.damaged,
             reclaiming: condition.reclaiming,
             scrubbed: scrubbed.bytes_since_start,
+            copy_hits: copies.hits,
+            copy_misses: copies.misses,
+            copy_failures: copies.failures,
+            copies: copies.bytes,
             lent_objects,
             borrowed_objects,
             deduplicated_chunks: shared.chunks,
@@ -168,6 +169,14 @@ impl Observatory {
     }
 }
 
+/// Returns figures of a partition; without them, an error is logged.
+fn readable<T: Default>(id: PartitionId, what: &str, figures: Result<T, VolumeError>) -> T {
+    let unreadable = |error: &VolumeError| {
+        tracing::error!(partition = %id, %error, what, "cannot read a partition's figures");
+    };
+    figures.inspect_err(unreadable).unwrap_or_default()
+}
+
 impl Observed for Observatory {
     fn snapshot(&self) -> Snapshot {
         self.recorder.snapshot()
@@ -212,8 +221,19 @@ impl Observed for Observatory {
     fn disks(&self) -> Sheet<DiskFigures> {
         let mut sheet = Sheet::new(Table::Disks.labels());
         for (id, meter) in &self.disks {
-            for (access, figures) in ACCESSES.into_iter().zip(meter.figures()) {
+            for (access, figures) in ACCESSES.into_iter().zip(meter.disk.figures()) {
                 sheet.push([id.to_string(), access.to_owned()], figures);
+            }
+        }
+        sheet
+    }
+
+    fn buckets(&self) -> Sheet<BucketFigures> {
+        let mut sheet = Sheet::new(Table::Buckets.labels());
+        for (id, meter) in &self.disks {
+            let all = REQUESTS.into_iter().zip(meter.bucket.figures());
+            for (request, figures) in all.filter(|(_, figures)| figures.requests > 0) {
+                sheet.push([id.to_string(), request.to_owned()], figures);
             }
         }
         sheet

@@ -13,7 +13,7 @@ use crate::observed::Observatory;
 use crate::registration::{OnChange, ServiceAddresses};
 use crate::running::{Partitions, Running};
 use crate::services::Services;
-use crate::stores::{disk_meters, handle, open_databases, open_partitions};
+use crate::stores::{Meters, handle, meters_of, open_databases, open_partitions};
 use crate::volume_servers::VolumeServers;
 use crate::web::Page;
 use crate::{cell_keys, jobs, registration, snapshots, syncing, upkeep};
@@ -25,7 +25,6 @@ use cell_client::CellClient;
 use cell_client::network::{AfsNetwork, CellIdentity};
 use cell_client::patience::Patience;
 use cellar_config::{Role, Settings};
-use disk::DiskMeter;
 use events::LINES;
 use fileserver::FileServer;
 use parking_lot::Mutex;
@@ -124,7 +123,7 @@ pub(crate) fn start_inheriting(
 struct Stores {
     node: Option<Arc<Node>>,
     /// Meters of the partitions' disks.
-    meters: Vec<(PartitionId, Arc<DiskMeter>)>,
+    meters: Vec<(PartitionId, Meters)>,
     volumes: Arc<Volumes>,
     partitions: Partitions,
 }
@@ -135,7 +134,7 @@ fn open_stores(
     faults: &FaultInjection,
     flags: (&Arc<AtomicBool>, &AtomicBool),
 ) -> Result<(Stores, Vec<Opening>)> {
-    let meters = disk_meters(settings);
+    let meters = meters_of(settings);
     let node = Node::start(settings)?;
     let (partitions, later) = open_all(settings, &meters, faults, node.as_ref(), flags)?;
     let volumes = Arc::new(open_volumes(settings, faults, &partitions)?);
@@ -252,7 +251,7 @@ impl Drop for Starting {
 /// later, as all of a node: it serves other nodes' partitions meanwhile.
 fn open_all(
     settings: &Settings,
-    meters: &[(PartitionId, Arc<DiskMeter>)],
+    meters: &[(PartitionId, Meters)],
     faults: &FaultInjection,
     node: Option<&Arc<Node>>,
     (ending, interrupted): (&Arc<AtomicBool>, &AtomicBool),

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "bucket")]
 use store::MetaConfig;
-use store::{Database, Family, Partition, PartitionConfig, SegmentConfig};
+use store::{BucketMeter, Database, Family, Partition, PartitionConfig, SegmentConfig};
 use volume::{PartitionHandle, Space, families};
 
 /// The families of every partition and database. Each has all of them, so that an older program, which does not
@@ -41,15 +41,15 @@ pub(crate) fn open_databases(settings: &Settings) -> Result<Option<Arc<Database>
 /// none can be opened and there is none in a bucket.
 pub(crate) fn open_partitions(
     settings: &Settings,
-    meters: &[(PartitionId, Arc<DiskMeter>)],
+    meters: &[(PartitionId, Meters)],
     disk: &Arc<dyn Disk>,
 ) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
     if let Some(refusal) = buckets::refusal(settings) {
         bail!(refusal);
     }
     let config = partition_config(settings);
-    let open = |path: &Path, key: Option<&KeySource>, meter: &Arc<DiskMeter>| {
-        let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(disk.clone(), meter.clone()));
+    let open = |path: &Path, key: Option<&KeySource>, meter: &Meters| {
+        let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(disk.clone(), meter.disk.clone()));
         open_partition(path, key, &config, &disk)
     };
     let results: Vec<_> = std::thread::scope(|scope| {
@@ -83,9 +83,18 @@ pub(crate) fn open_partitions(
     Ok(opened)
 }
 
-/// Returns a meter for each partition, in order.
-pub(crate) fn disk_meters(settings: &Settings) -> Vec<(PartitionId, Arc<DiskMeter>)> {
-    settings.partitions.iter().map(|partition| (partition.id, Arc::default())).collect()
+/// The counters of one partition.
+#[derive(Clone, Debug, Default)]
+pub struct Meters {
+    /// Accesses to its disk, or to that of the copies of what is in the bucket.
+    pub disk: Arc<DiskMeter>,
+    /// Requests to its bucket.
+    pub bucket: Arc<BucketMeter>,
+}
+
+/// Returns the counters of each partition, in order.
+pub(crate) fn meters_of(settings: &Settings) -> Vec<(PartitionId, Meters)> {
+    settings.partitions.iter().map(|partition| (partition.id, Meters::default())).collect()
 }
 
 pub(crate) fn partition_config(settings: &Settings) -> PartitionConfig {

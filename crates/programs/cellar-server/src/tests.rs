@@ -3,7 +3,7 @@
 mod waiting;
 
 use super::{FaultInjection, handle};
-use crate::stores::{disk_meters, open_partitions};
+use crate::stores::{meters_of, open_partitions};
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use cellar_config::Settings;
@@ -38,7 +38,7 @@ fn settings_with(folder: &Path, sections: &str) -> anyhow::Result<Settings> {
 }
 
 fn open_all(settings: &Settings) -> anyhow::Result<Vec<(PartitionId, Arc<Partition>)>> {
-    open_partitions(settings, &disk_meters(settings), &FaultInjection::default().disk)
+    open_partitions(settings, &meters_of(settings), &FaultInjection::default().disk)
 }
 
 fn id(letter: usize) -> VolumeId {

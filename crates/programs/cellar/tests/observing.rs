@@ -260,7 +260,7 @@ fn a_known_load_adds_up_in_every_table() {
     for table in tables {
         let rows = reported[table].as_array().unwrap();
         // No audit is configured, and no caller was rejected.
-        let is_empty = ["audit", "refusals"].contains(&table);
+        let is_empty = ["audit", "buckets", "refusals"].contains(&table);
         assert_eq!(rows.is_empty(), is_empty, "{table}: {rows:?}");
         assert_eq!(cell.stat(table).is_empty(), is_empty, "{table}");
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{ObjectConfig, Tenure};
+use store::{BucketMeter, ObjectConfig, Tenure};
 
 /// Settings of a partition in a bucket, besides those that every partition has.
 #[derive(Clone)]
@@ -24,6 +24,8 @@ pub struct BucketConfig {
     pub tenure: Tenure,
     /// The local disk.
     pub disk: Arc<dyn Disk>,
+    /// Counts the requests.
+    pub meter: Arc<BucketMeter>,
     /// Seed of random choices; random if `None`. For tests.
     pub seed: Option<u64>,
 }
@@ -38,6 +40,7 @@ impl Default for BucketConfig {
             request_limit: Duration::from_secs(20),
             tenure: Tenure::default(),
             disk: Arc::new(RealDisk),
+            meter: Arc::default(),
             seed: None,
         }
     }

@@ -4,7 +4,7 @@ use crate::BucketConfig;
 use crate::errors::io_error;
 use crate::home::{CHUNKS, Home, META};
 use crate::local_cache::Copies;
-use bucket::{Address, Objects, ObjectsConfig};
+use bucket::{Address, Metered, Objects, ObjectsConfig};
 use object_store::ObjectStore;
 use slate_meta::{SlateConfig, SlateEngine};
 use std::fmt;
@@ -121,6 +121,7 @@ impl Opener {
         options: &BucketConfig,
     ) -> Opener {
         let BucketConfig { patience, request_limit, seed, .. } = *options;
+        let bucket: Arc<dyn ObjectStore> = Arc::new(Metered::new(bucket, Arc::clone(&options.meter)));
         let limits = ObjectsConfig { patience, request_limit };
         let objects = |folder: &str, place: String| {
             let prefix = format!("{prefix}/{folder}");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use store::{
-    Bucket, ChunkAddress, ChunkStore, Codec, DiskCache, DiskCacheConfig, FileData, MemoryMeta, ObjectChunks,
+    Bucket, ChunkAddress, ChunkStore, Codec, DiskCache, DiskCacheConfig, MemoryMeta, ObjectChunks,
     ObjectConfig,
 };
 use tokio::runtime::Builder;

@@ -9,6 +9,7 @@ mod access;
 mod bounded;
 pub mod faulty;
 mod folder;
+mod metered;
 mod objects;
 pub mod probe;
 mod small;
@@ -17,6 +18,7 @@ pub use access::{Access, OpenError, ReadCredentials, open};
 pub use base::{BucketAddress as Address, BucketAddressError as AddressError};
 pub use bounded::Bounded;
 pub use folder::Folder;
+pub use metered::Metered;
 pub use objects::{Objects, ObjectsConfig};
 
 use object_store::Error;

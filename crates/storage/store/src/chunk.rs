@@ -2,8 +2,8 @@
 
 use crate::digest::{Digest, digest};
 use crate::{
-    Borrower, CacheStatistics, EncodedChunk, Import, LentObjects, Loan, MetaStore, ObjectTerms, SegmentAudit,
-    StoreError,
+    Borrower, CacheStatistics, DiskCacheStatistics, EncodedChunk, Import, LentObjects, Loan, MetaStore,
+    ObjectTerms, SegmentAudit, StoreError,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -324,6 +324,11 @@ pub trait ChunkStore: Send + Sync {
     /// [`ChunkStore::used_of_loan`] about them.
     fn lent(&self, _is_unneeded: bool) -> Vec<LentObjects> {
         Vec::new()
+    }
+
+    /// Returns the statistics of the copies of chunks on the local disk, if there are any.
+    fn disk_cache_statistics(&self) -> Option<DiskCacheStatistics> {
+        None
     }
 
     /// Returns the number of objects that are lent, and of those that are borrowed.

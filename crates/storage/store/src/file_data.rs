@@ -1,8 +1,6 @@
 //! The file data of a partition, on a disk or in a bucket.
 
-use crate::{
-    ChunkNames, ChunkStatistics, ChunkStore, DiskCacheStatistics, Recount, Room, Snapshot, StoreError,
-};
+use crate::{ChunkNames, ChunkStatistics, ChunkStore, Recount, Room, Snapshot, StoreError};
 use disk::Space;
 
 /// What a partition needs of its file data besides reading and writing chunks.
@@ -72,9 +70,4 @@ pub trait FileData: ChunkStore {
 
     /// Returns the statistics of this store.
     fn statistics(&self) -> ChunkStatistics;
-
-    /// Returns the statistics of the copies of chunks on the local disk, if there are any.
-    fn disk_cache_statistics(&self) -> Option<DiskCacheStatistics> {
-        None
-    }
 }

@@ -5,6 +5,7 @@
 //! references are garbage that compaction reclaims, so a crash between any two steps leaves a consistent
 //! prefix.
 
+pub mod bucket_meter;
 pub mod cache;
 pub mod chunk;
 pub mod database;
@@ -30,6 +31,7 @@ mod tenure;
 #[cfg(test)]
 mod test_families;
 
+pub use bucket_meter::{BucketMeter, RequestEnd, RequestKind};
 pub use cache::{Cache, CacheStatistics};
 pub use chunk::{
     CHUNK_BYTES_MAX, ChunkAddress, ChunkOwner, ChunkPlace, ChunkStore, Codec, CodecError, SegmentRecords,

@@ -1,5 +1,6 @@
 //! All rules. Each returns an empty list if its problem is not present.
 
+mod bucket;
 mod caches;
 mod cell;
 mod clients;
@@ -31,6 +32,8 @@ pub(crate) const ALL: &[Rule] = &[
     workers::starving_user,
     workers::hot_volume,
     workers::bugs,
+    bucket::away,
+    bucket::slow,
     store::slow_disk,
     store::failing_disk,
     store::buffered,

@@ -3,8 +3,8 @@
 use crate::cell::Cell;
 use crate::slow::SlowCall;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures, LaneFigures,
-    LockFigures, NodeFigures, PartitionFigures, ProcessFigures, RefusalFigures, TakeoverFigures,
+    AuditFigures, BucketFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures,
+    LaneFigures, LockFigures, NodeFigures, PartitionFigures, ProcessFigures, RefusalFigures, TakeoverFigures,
     UsageFigures, WorkerFigures,
 };
 use events::table::{self, Look};
@@ -25,6 +25,8 @@ pub struct Figures {
     pub clients: Look<Labels, UsageFigures>,
     /// By partition and kind of access.
     pub disks: Look<Labels, DiskFigures>,
+    /// By partition and kind of request.
+    pub buckets: Look<Labels, BucketFigures>,
     /// By port and lane number.
     pub lanes: Look<Labels, LaneFigures>,
     /// By port.
@@ -249,6 +251,8 @@ news! {
     clients: UsageFigures,
     /// Returns the change of the disks.
     disks: DiskFigures,
+    /// Returns the change of the requests to buckets.
+    buckets: BucketFigures,
     /// Returns the change of the lanes.
     lanes: LaneFigures,
     /// Returns the change of the workers.

@@ -8,8 +8,8 @@ mod repair;
 use crate::snapshot::*;
 use crate::{Finding, SlowCall, diagnose};
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures, Outcome,
-    PartitionFigures, RefusalFigures, UsageFigures, WorkerFigures,
+    AuditFigures, BucketFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures,
+    LockFigures, Outcome, PartitionFigures, RefusalFigures, UsageFigures, WorkerFigures,
 };
 use events::table::Look;
 
@@ -102,6 +102,17 @@ fn disk(times: &[u64]) -> Snapshot {
             row.time.record(*time);
         }
         snapshot.now.disks = rows([("/vicepa read", row)]);
+    })
+}
+
+fn bucket(times: &[u64], failing: u64) -> Snapshot {
+    with(|snapshot| {
+        let requests = times.len() as u64;
+        let mut row = BucketFigures { requests, unanswered: 2, failing, ..BucketFigures::default() };
+        for time in times {
+            row.time.record(*time);
+        }
+        snapshot.now.buckets = rows([("/vicepb get", row)]);
     })
 }
 
@@ -356,6 +367,19 @@ fn store_cases() -> Vec<Case> {
             "3 recent slow calls waited for the disk, 2.70 s in total; the longest: AFS StoreData64 on \
             volume 7 by ann at 10.0.0.1: 1.00 s, of which disk 900 ms",
             slow_calls("disk", 2),
+        ),
+        (
+            "bucket-away",
+            bucket(&[MS; 3], 10 * SECOND),
+            "/vicepb get: no request was done for 10.0 s; of 3 since the start, 0 failed, 2 had no answer, 0 were \
+            refused",
+            bucket(&[MS; 3], 10 * SECOND - 1),
+        ),
+        (
+            "bucket-slow",
+            bucket(&[1200 * MS; 5], 0),
+            "/vicepb get: 5 requests; median 1.",
+            bucket(&[800 * MS; 5], 0),
         ),
         (
             "buffered-writes",

@@ -4,9 +4,9 @@ use crate::SlowCall;
 use crate::recorder::{ClientKey, Procedure, Snapshot};
 use crate::tables::Table;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures, EventFigures,
-    HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures, ProbeFigures,
-    ProcessFigures, RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
+    AuditFigures, BucketFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures,
+    EventFigures, HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures,
+    ProbeFigures, ProcessFigures, RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declared, EVENTS, Figures, LINES};
 
@@ -122,6 +122,11 @@ pub trait Observed: Send + Sync {
     /// Returns partitions by name.
     fn partitions(&self) -> Sheet<PartitionFigures> {
         Sheet::new(Table::Partitions.labels())
+    }
+
+    /// Returns requests to buckets by partition and kind.
+    fn buckets(&self) -> Sheet<BucketFigures> {
+        Sheet::new(Table::Buckets.labels())
     }
 
     /// Whether the server is a node of a cluster.

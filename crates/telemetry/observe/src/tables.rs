@@ -4,9 +4,9 @@
 
 use crate::sheet::{Observed, Sheet};
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures, EventFigures,
-    HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures, ProcessFigures,
-    RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
+    AuditFigures, BucketFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures,
+    EventFigures, HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures,
+    ProcessFigures, RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declaration, Declared, Figures};
 
@@ -135,6 +135,9 @@ tables! { $
         callbacks;
     /// The partitions: space, damage, space to be reclaimed, savings from deduplication.
     Partitions = 21, "partitions", "Partitions", "space and damage", PartitionFigures ["partition"], partitions;
+    /// Requests to the buckets of partitions: number, result, size and duration.
+    Buckets = 26, "buckets", "Buckets", "requests to buckets, by partition and kind",
+        BucketFigures ["partition", "request"], buckets;
     /// The server's process: start time, memory, loaded volumes.
     Process = 22, "process", "Process", "the server's process", ProcessFigures [], process;
     /// Callers refused before their call was dispatched, by reason, for example an expired ticket or an

@@ -4,12 +4,12 @@ use super::{Held, Means, Opening, Resets, begin_one};
 use crate::cluster::Node;
 use crate::running::Partitions;
 use crate::startup::tend;
-use crate::stores::handle;
+use crate::stores::{Meters, handle};
 use crate::threads::{thread, wait};
 use base::{PartitionId, VolumeId};
 use cellar_config::{PartitionSettings, Settings};
 use cluster_proto::Owned;
-use disk::{Disk, DiskMeter};
+use disk::Disk;
 use fileserver::FileServer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,21 +50,17 @@ impl Keeper {
     /// Starts the threads of the open partitions, and one more for each partition in a bucket: it brings the volumes online
     /// once the partition is open, takes them offline when the partition is lost or given up, and opens it again. `later`
     /// are those that are not open yet.
-    pub(crate) fn start(
-        self,
-        meters: &[(PartitionId, Arc<DiskMeter>)],
-        later: Vec<Opening>,
-    ) -> Vec<JoinHandle<()>> {
+    pub(crate) fn start(self, meters: &[(PartitionId, Meters)], later: Vec<Opening>) -> Vec<JoinHandle<()>> {
         let tend_open = |id| tend(&self.settings, &self.ending, &self.volumes, id);
         let mut threads: Vec<_> = self.volumes.partitions().into_iter().flat_map(tend_open).collect();
         let (keeper, mut later) = (Arc::new(self), later);
         let settings = Arc::clone(&keeper.settings);
         let all = settings.partitions.iter().zip(meters);
         let in_buckets = all.filter(|(partition, _)| partition.place.bucket().is_some());
-        let start = |(partition, (_, meter)): (&PartitionSettings, &(_, Arc<DiskMeter>))| {
+        let start = |(partition, (_, meter)): (&PartitionSettings, &(_, Meters))| {
             let position = later.iter().position(|opening| opening.id == partition.id);
             let opening = position.map(|position| later.swap_remove(position));
-            let (keeper, partition, meter) = (Arc::clone(&keeper), partition.clone(), Arc::clone(meter));
+            let (keeper, partition, meter) = (Arc::clone(&keeper), partition.clone(), meter.clone());
             let name = format!("keep {}", partition.id);
             thread(name, move || keeper.keep(&partition, &meter, opening))
         };
@@ -73,7 +69,7 @@ impl Keeper {
     }
 
     /// Keeps one partition until the server ends. Without `opening`, it is open.
-    fn keep(&self, partition: &PartitionSettings, meter: &Arc<DiskMeter>, mut opening: Option<Opening>) {
+    fn keep(&self, partition: &PartitionSettings, meter: &Meters, mut opening: Option<Opening>) {
         let (id, mut threads) = (partition.id, Vec::new());
         // Those of a partition that was open at the start are there.
         let mut is_tended = opening.is_none();
@@ -227,7 +223,7 @@ pub(super) mod tests {
     use super::*;
     use crate::buckets::{begin, open_offline};
     use crate::startup::volume_options;
-    use crate::stores::{disk_meters, partition_config};
+    use crate::stores::{meters_of, partition_config};
     use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
     use base::{UnixTime, VolumeType};
     use bucket_partition::BucketConfig;
@@ -277,7 +273,7 @@ pub(super) mod tests {
         );
         std::fs::write(&path, text).unwrap();
         let settings = Arc::new(cellar_config::file::load(&path).unwrap());
-        let (meters, disk): (_, Arc<dyn Disk>) = (disk_meters(&settings), Arc::new(RealDisk));
+        let (meters, disk): (_, Arc<dyn Disk>) = (meters_of(&settings), Arc::new(RealDisk));
         let (config, ending) = (partition_config(&settings), Arc::new(AtomicBool::new(false)));
         let means = Means { disk: &disk, ending: &ending, node: None };
         let later = begin(&settings, &meters, means).unwrap();

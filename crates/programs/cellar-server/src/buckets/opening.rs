@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use store::{Inspection, MasterKey, Partition, PartitionConfig, Tenure};
+use store::{BucketMeter, Inspection, MasterKey, Partition, PartitionConfig, Tenure};
 use volume::listed_hosts;
 
 /// How long a command waits for a partition that a server has, or had when it died.
@@ -51,13 +51,18 @@ pub fn connect(settings: &BucketSettings) -> Result<Arc<dyn ObjectStore>> {
     Ok(bucket::open(&settings.address, &access(settings)?)?)
 }
 
-fn options(settings: &BucketSettings, disk: &Arc<dyn Disk>, tenure: Tenure) -> BucketConfig {
+fn options(
+    settings: &BucketSettings,
+    (disk, meter): (&Arc<dyn Disk>, &Arc<BucketMeter>),
+    tenure: Tenure,
+) -> BucketConfig {
     let cache = settings.cache.clone();
     BucketConfig {
         cache: cache.map(|folder| LocalCache { folder, bytes_max: settings.cache_bytes }),
         size_bytes: settings.size_bytes,
         tenure,
         disk: Arc::clone(disk),
+        meter: Arc::clone(meter),
         ..BucketConfig::default()
     }
 }
@@ -65,7 +70,7 @@ fn options(settings: &BucketSettings, disk: &Arc<dyn Disk>, tenure: Tenure) -> B
 /// Returns how a partition that another node has is read.
 pub(crate) fn local_options(settings: &BucketSettings) -> BucketConfig {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    options(settings, &disk, Tenure::default())
+    options(settings, (&disk, &Arc::default()), Tenure::default())
 }
 
 /// Waits until this server owns the partition, and opens it; a new one only if the bucket passes the probe, or has passed it when
@@ -119,7 +124,7 @@ fn open_owned(
         Some(node) => Some(node.suspend_reads(&settings.lease_place()?.1)),
         None => None,
     };
-    let options = options(settings, &way.disk, lease.tenure());
+    let options = options(settings, (&way.disk, &way.meter), lease.tenure());
     let partition = Arc::new(open_with(settings, &way.config, &options, key)?);
     let ownership = lease.opened(&partition);
     Ok(Some(Owned { ownership, partition, claim: Box::new((lease, suspended)) }))

@@ -109,6 +109,7 @@ mod with {
         std::fs::write(cell.path("file"), contents()).unwrap();
         cell.run(&["cp", cell.path("file").to_str().unwrap(), "cell:data/file"]);
         let server = cell.address.to_string();
+        check_requests(&cell);
         for to in ["a", "b"] {
             cell.run(&["volume", "move", "data", "--to", &server, "--partition", to]);
             check_file(&cell);
@@ -127,6 +128,21 @@ mod with {
         assert!(stderr(&output).contains("has no partition file:///absent"), "{}", stderr(&output));
         replace_the_master_key(&place, &address);
         check_file(&Cell::start_at(place, &cellar_server::FaultInjection::default()));
+    }
+
+    /// Requests to the bucket were counted.
+    fn check_requests(place: &Place) {
+        let rows = place.stat("buckets");
+        let put = rows.iter().find(|row| row["request"] == "put").unwrap();
+        let (requests, sent) = (&put["requests"], &put["sent_bytes"]);
+        assert_eq!(
+            (&put["partition"], &put["failed"], &put["failing_ns"]),
+            (&json!("/vicepb"), &json!(0), &json!(0))
+        );
+        assert!(requests.as_u64() > Some(3) && sent.as_u64() > Some(1000), "{put}");
+        assert!(
+            rows.iter().any(|row| row["request"] == "list" && row["time_ns"]["count"].as_u64() > Some(0))
+        );
     }
 
     /// Without the new key, the partition cannot be read afterwards.

@@ -48,6 +48,7 @@ fn figures(examined: &mut Examined, connection: &dyn ClientConnection, server: I
         volumes: table.look("volumes", Table::Volumes),
         clients: table.look("clients", Table::Clients),
         disks: table.look("disks", Table::Disks),
+        buckets: table.look("buckets", Table::Buckets),
         lanes: table.look("lanes", Table::Lanes),
         workers: table.look("workers", Table::Workers),
         caches: table.look("caches", Table::Caches),

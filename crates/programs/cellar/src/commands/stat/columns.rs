@@ -2,9 +2,9 @@
 
 use super::figures::{Column, Show, Tabular, share};
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures, EventFigures,
-    HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures, ProcessFigures,
-    RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
+    AuditFigures, BucketFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures,
+    EventFigures, HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures,
+    ProcessFigures, RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
 };
 
 fn mean(sum: u64, of: u64) -> u64 {
@@ -86,6 +86,22 @@ impl Tabular for DiskFigures {
         ("P50", Show::Time, |row| row.time.quantile(500)),
         ("P99", Show::Time, |row| row.time.quantile(990)),
         ("MAX", Show::Time, |row| row.time.max()),
+    ];
+}
+
+impl Tabular for BucketFigures {
+    const COLUMNS: &'static [Column<BucketFigures>] = &[
+        ("REQUESTS", Show::Count, |row| row.requests),
+        ("CONFLICTS", Show::Count, |row| row.conflicts),
+        ("REFUSED", Show::Count, |row| row.refused),
+        ("FAILED", Show::Count, |row| row.failed),
+        ("UNANSWERED", Show::Count, |row| row.unanswered),
+        ("SENT", Show::Bytes, |row| row.sent),
+        ("RECEIVED", Show::Bytes, |row| row.received),
+        ("P50", Show::Time, |row| row.time.quantile(500)),
+        ("P99", Show::Time, |row| row.time.quantile(990)),
+        ("MAX", Show::Time, |row| row.time.max()),
+        ("FAILING", Show::Time, |row| row.failing),
     ];
 }
 
@@ -218,6 +234,7 @@ impl Tabular for PartitionFigures {
         ("DAMAGED", Show::Now, |row| row.damaged),
         ("RECLAIMING", Show::Now, |row| row.reclaiming),
         ("SCRUBBED", Show::Bytes, |row| row.scrubbed),
+        ("COPY HITS", Show::Count, |row| row.copy_hits),
         ("LENT", Show::Now, |row| row.lent_objects),
         ("BORROWED", Show::Now, |row| row.borrowed_objects),
         ("SHARED", Show::Size, |row| row.deduplicated),

@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(state.pane, Pane::Of(Table::Peers));
         press(&mut state, &[Key::Char('0')]);
         assert_eq!(state.pane, Pane::Of(Table::Hosts));
-        press(&mut state, &[Key::Tab; 6]);
+        press(&mut state, &[Key::Tab; 7]);
         assert_eq!(state.pane, Pane::Of(Table::Events));
         press(&mut state, &[Key::Tab]);
         assert_eq!(state.pane, Pane::Of(Table::Calls));

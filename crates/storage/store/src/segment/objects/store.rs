@@ -744,6 +744,10 @@ impl ChunkStore for ObjectChunks {
         self.list_lent(is_unneeded)
     }
 
+    fn disk_cache_statistics(&self) -> Option<DiskCacheStatistics> {
+        self.disk_cache.as_ref().map(DiskCache::statistics)
+    }
+
     fn loans(&self) -> (u64, u64) {
         (self.lent.count(), self.borrowed.count())
     }
@@ -893,10 +897,6 @@ impl FileData for ObjectChunks {
             syncs: self.rounds.rounds(),
             ..self.counters.statistics(totals, self.cache.statistics())
         }
-    }
-
-    fn disk_cache_statistics(&self) -> Option<DiskCacheStatistics> {
-        self.disk_cache.as_ref().map(DiskCache::statistics)
     }
 }
 
