@@ -41,6 +41,12 @@ const IFF_NOARP: u32 = 0x80;
 const AF_INET: u8 = 2;
 const HOST_PREFIX: u8 = 32;
 
+/// Longest lifetime of an address that is added. One with a longer lifetime is not taken for such an address.
+pub(crate) const SECONDS_MAX: u32 = 60;
+
+/// The lifetime of an address that stays.
+const FOREVER: u32 = u32::MAX;
+
 /// What the kernel answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -61,9 +67,17 @@ pub(crate) struct AddressFacts {
     pub(crate) address: Ipv4Addr,
     /// Length of the network's prefix in bits.
     pub(crate) prefix: u8,
+    /// The rest of its lifetime in seconds; `None` if it stays.
+    pub(crate) seconds: Option<u32>,
 }
 
 impl AddressFacts {
+    /// Whether it has the form of those that [`set_address`] adds: a network of its own, and an end that is near. What an
+    /// administrator or a DHCP client has configured has a wider network, or a longer lifetime.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.prefix == HOST_PREFIX && self.seconds.is_some_and(|seconds| seconds <= SECONDS_MAX)
+    }
+
     /// Whether another address is in the same network.
     pub(crate) fn is_near(&self, other: Ipv4Addr) -> bool {
         let host_bits = u32::from(32_u8.saturating_sub(self.prefix));
@@ -91,10 +105,10 @@ pub(crate) fn list_links() -> Vec<u8> {
     message(GET_LINK, ALL, &[0; LINK_BYTES])
 }
 
-/// Adds an address with a lifetime in seconds, or sets the lifetime of one that is there.
+/// Adds an address with a lifetime in seconds, at most [`SECONDS_MAX`], or sets the lifetime of one that is there.
 pub(crate) fn set_address(index: u32, address: Ipv4Addr, seconds: u32) -> Vec<u8> {
+    let seconds = seconds.min(SECONDS_MAX);
     let mut body = address_body(index, address);
-    attribute(&mut body, IFA_ADDRESS, &address.octets());
     // Preferred and valid lifetime, and two times that are ignored in requests.
     let lifetimes: Vec<u8> =
         [seconds, seconds, 0, 0].iter().flat_map(|number| number.to_ne_bytes()).collect();
@@ -102,7 +116,8 @@ pub(crate) fn set_address(index: u32, address: Ipv4Addr, seconds: u32) -> Vec<u8
     message(NEW_ADDRESS, ACKNOWLEDGE | REPLACE | CREATE, &body)
 }
 
-/// Removes an address, whatever its prefix length.
+/// Removes an address with the prefix length 32. The kernel compares the length only if IFA_ADDRESS is there
+/// (`inet_rtm_deladdr` in net/ipv4/devinet.c).
 pub(crate) fn delete_address(index: u32, address: Ipv4Addr) -> Vec<u8> {
     message(DELETE_ADDRESS, ACKNOWLEDGE, &address_body(index, address))
 }
@@ -112,6 +127,7 @@ fn address_body(index: u32, address: Ipv4Addr) -> Vec<u8> {
     let mut body = vec![AF_INET, HOST_PREFIX, 0, 0];
     body.extend(index.to_ne_bytes());
     attribute(&mut body, IFA_LOCAL, &address.octets());
+    attribute(&mut body, IFA_ADDRESS, &address.octets());
     body
 }
 
@@ -154,10 +170,14 @@ fn reply(kind: u16, body: &[u8]) -> Option<Reply> {
         ERROR => Some(Reply::Ended(number(body, 0)?.cast_signed().saturating_neg())),
         DONE => Some(Reply::Ended(0)),
         NEW_ADDRESS => {
-            let value = attributes(body.get(ADDRESS_BYTES..)?).find(|(kind, _)| *kind == IFA_LOCAL)?.1;
-            let octets: [u8; 4] = value.try_into().ok()?;
+            let found = body.get(ADDRESS_BYTES..)?;
+            let of = |wanted| attributes(found).find(move |(kind, _)| *kind == wanted);
+            let octets: [u8; 4] = of(IFA_LOCAL)?.1.try_into().ok()?;
             let (index, prefix) = (number(body, 4)?, *body.get(1)?);
-            Some(Reply::Address(AddressFacts { index, address: octets.into(), prefix }))
+            // The preferred lifetime, then the valid one.
+            let valid = of(IFA_CACHEINFO).and_then(|(_, lifetimes)| number(lifetimes, 4));
+            let seconds = valid.filter(|seconds| *seconds != FOREVER);
+            Some(Reply::Address(AddressFacts { index, address: octets.into(), prefix, seconds }))
         }
         NEW_LINK => link(body).map(Reply::Link),
         _ => None,
@@ -209,8 +229,8 @@ mod tests {
         let lifetimes = [3_u32, 3, 0, 0].map(u32::to_ne_bytes).concat();
         assert_eq!(found, [(2, &ADDRESS.octets()[..]), (1, &ADDRESS.octets()[..]), (6, &lifetimes[..])]);
         let delete = delete_address(7, ADDRESS);
-        assert_eq!((delete.len(), short(&delete, 4), short(&delete, 6)), (32, Some(21), Some(0x5)));
-        assert_eq!(delete[16..], set[16..32]);
+        assert_eq!((delete.len(), short(&delete, 4), short(&delete, 6)), (40, Some(21), Some(0x5)));
+        assert_eq!(delete[16..], set[16..40], "it names the prefix length 32");
         assert_eq!((short(&list_addresses(), 6), list_links().len()), (Some(0x301), 32));
     }
 
@@ -230,7 +250,7 @@ mod tests {
         datagram.extend(message(DONE, 0, &[0; 4]));
         let ethernet = Some([2, 0, 0, 0, 0, 7]);
         let link = |ethernet| Reply::Link(LinkFacts { index: 3, name: "eth0".into(), ethernet });
-        let address = Reply::Address(AddressFacts { index: 3, address: ADDRESS, prefix: 32 });
+        let address = Reply::Address(AddressFacts { index: 3, address: ADDRESS, prefix: 32, seconds: None });
         assert_eq!(
             replies(&datagram),
             [link(ethernet), address, link(None), Reply::Ended(99), Reply::Other, Reply::Ended(0)]
@@ -238,9 +258,31 @@ mod tests {
     }
 
     #[test]
+    fn configured_addresses_differ_from_added_ones() {
+        let is_lent = |prefix: u8, valid: Option<u32>| {
+            let mut body = address_body(3, ADDRESS);
+            body[1] = prefix;
+            let lifetimes = valid.map(|valid| [1, valid, 0, 0].map(u32::to_ne_bytes).concat());
+            if let Some(lifetimes) = lifetimes {
+                attribute(&mut body, IFA_CACHEINFO, &lifetimes);
+            }
+            let found = replies(&message(NEW_ADDRESS, 0, &body));
+            let [Reply::Address(facts)] = &found[..] else { panic!("{found:?}") };
+            facts.is_lent()
+        };
+        assert!(is_lent(32, Some(0)) && is_lent(32, Some(SECONDS_MAX)));
+        assert!(!is_lent(24, Some(3)), "it has a network");
+        assert!(!is_lent(32, Some(SECONDS_MAX + 1)), "from a DHCP server");
+        assert!(!is_lent(32, Some(FOREVER)) && !is_lent(32, None), "it stays");
+        let set = set_address(7, ADDRESS, 1000);
+        let lifetimes = attributes(&set[24..]).find(|(kind, _)| *kind == IFA_CACHEINFO).unwrap().1;
+        assert_eq!(number(lifetimes, 4), Some(SECONDS_MAX), "it is known again");
+    }
+
+    #[test]
     fn networks_are_compared() {
         let near = |prefix, other: [u8; 4]| {
-            AddressFacts { index: 1, address: ADDRESS, prefix }.is_near(other.into())
+            AddressFacts { index: 1, address: ADDRESS, prefix, seconds: None }.is_near(other.into())
         };
         assert!(near(24, [192, 0, 2, 255]) && !near(24, [192, 0, 3, 11]));
         assert!(near(32, [192, 0, 2, 11]) && !near(32, [192, 0, 2, 10]));

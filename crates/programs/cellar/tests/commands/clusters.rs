@@ -239,6 +239,14 @@ mod with {
         let shown = place.json(&["cluster", "status"]);
         let row = json!({"address": "192.0.2.12", "state": "never served", "node": null, "epoch": null});
         assert_eq!(shown["service_addresses"][1], row);
+        let addresses = vec!["192.0.2.21:7010".parse().unwrap()];
+        let folder = settings(&at).address.prefix().to_owned();
+        let config = MemberConfig { folder, addresses, ..MemberConfig::new("fs2".parse().unwrap()) };
+        let member = Member::start(cellar_server::buckets::connect(&settings(&at)).unwrap(), config).unwrap();
+        soon("a lease", || member.has_lease().then_some(()));
+        let error = refusal(&place, &["cluster", "addresses", "192.0.2.13,192.0.2.21"]);
+        assert!(error.contains("it is an address of the node fs2"), "{error}");
+        assert_eq!(listed(&place), json!(["192.0.2.11", "192.0.2.12"]));
         let said = place.run(&["cluster", "addresses", "192.0.2.13"]);
         assert!(said.contains("are 192.0.2.13; nodes follow"), "{said}");
         assert_eq!(listed(&place), json!(["192.0.2.13"]));

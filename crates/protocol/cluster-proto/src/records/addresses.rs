@@ -20,6 +20,9 @@ pub enum ServiceAddressError {
     /// Too many.
     #[error("{0} service addresses; a file server has at most {SERVICE_ADDRESSES_MAX}")]
     Many(usize),
+    /// An address that is named more than once.
+    #[error("the service address {0} is named more than once")]
+    Repeated(Ipv4Addr),
     /// An address that no machine can have.
     #[error("{0} cannot be a service address: it is loopback, multicast, broadcast or unspecified")]
     Special(Ipv4Addr),
@@ -34,10 +37,12 @@ impl ServiceAddresses {
     /// Returns the list of these addresses. Their order does not matter.
     ///
     /// # Errors
-    /// If they are too many, or one of them cannot be a machine's.
+    /// If they are too many, one of them cannot be a machine's, or is named more than once.
     pub fn new(mut addresses: Vec<Ipv4Addr>) -> Result<ServiceAddresses, ServiceAddressError> {
         addresses.sort_unstable();
-        addresses.dedup();
+        if let Some(same) = addresses.windows(2).find(|two| two[0] == two[1]) {
+            return Err(ServiceAddressError::Repeated(same[0]));
+        }
         if addresses.len() > SERVICE_ADDRESSES_MAX {
             return Err(ServiceAddressError::Many(addresses.len()));
         }

@@ -48,7 +48,7 @@ fn cluster() -> ClusterRecord {
 }
 
 fn service_addresses() -> ServiceAddresses {
-    ServiceAddresses::new([11, 9, 11].map(|last| Ipv4Addr::new(192, 0, 2, last)).into()).unwrap()
+    ServiceAddresses::new([11, 9].map(|last| Ipv4Addr::new(192, 0, 2, last)).into()).unwrap()
 }
 
 /// Returns the contents that begin with the text, with the checksum of CRC-32C computed bit by bit.
@@ -172,6 +172,8 @@ fn impossible_service_addresses_are_refused() {
     }
     let many = (1..=16).map(|last| Ipv4Addr::new(192, 0, 2, last)).collect();
     assert_eq!(ServiceAddresses::new(many), Err(ServiceAddressError::Many(16)));
+    let twice = [11, 9, 11].map(|last| Ipv4Addr::new(192, 0, 2, last));
+    assert_eq!(ServiceAddresses::new(twice.into()), Err(ServiceAddressError::Repeated(twice[0])));
     assert_eq!(
         ServiceAddresses::new(vec![Ipv4Addr::LOCALHOST]),
         Err(ServiceAddressError::Special(Ipv4Addr::LOCALHOST))

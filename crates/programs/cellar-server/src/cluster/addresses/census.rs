@@ -191,13 +191,14 @@ impl Census {
         self.last_refusal.is_empty() && self.all.member.has_lease()
     }
 
-    /// Removes addresses from the interface that this node does not own: those that an earlier process has left.
+    /// Removes service addresses from the interface that this node does not own: those that an earlier process has left. An address
+    /// that the machine is configured to have stays, whatever the list says.
     fn clean(&self) {
         let Ok(interface) = self.all.interface() else { return };
         if !self.all.member.is_alone() && !self.all.member.has_lease() {
             return;
         }
-        let Ok(present) = interface.addresses() else { return };
+        let Ok(present) = interface.added() else { return };
         let entries = self.all.known.read().entries.clone();
         for entry in entries.iter().filter(|entry| present.contains(&entry.address)) {
             if !entry.is_held() && matches!(interface.remove(entry.address), Ok(true)) {

@@ -1,6 +1,6 @@
 //! `cellar cluster init` and `cellar cluster join`.
 
-use super::addresses::{joined, listed, replace};
+use super::addresses::{Taken, joined, listed, replace};
 use super::place::{described, surveyed_nodes};
 use super::section::{Added, add, section, with_database_roles};
 use super::{Init, Join, NodeOptions};
@@ -132,8 +132,11 @@ impl ConfigFile {
 /// Creates a cluster.
 pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
     let file = ConfigFile::read(context)?;
-    let service = ServiceAddresses::new(options.service_addresses.clone())?;
     let mut plan = file.plan("init", &options.bucket, (&options.partitions, false), &options.node)?;
+    // There is no other node yet.
+    let own = (&plan.cluster, &plan.settings.announce[..]);
+    let taken = Taken { own, leases: &[], present: &ServiceAddresses::default() };
+    let service = taken.check(&options.service_addresses)?;
     let fate = Fate::of_databases(&file.path, &plan.settings, options)?;
     if fate.are_shared() {
         plan = file.plan("init", &options.bucket, (&options.partitions, true), &options.node)?;

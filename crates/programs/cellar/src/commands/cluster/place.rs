@@ -60,7 +60,17 @@ pub(super) fn address_owners(cluster: &ClusterSettings) -> Result<Vec<(Ipv4Addr,
 
 /// Watches the leases below a place for two seconds.
 pub(super) fn surveyed_nodes(bucket: &BucketSettings) -> Result<Survey> {
-    cluster::survey(&*connect(bucket)?, bucket.address.prefix(), &[], WATCH)
+    watched_nodes(bucket, WATCH)
+}
+
+/// Returns the leases of all nodes as they are now.
+pub(super) fn leases(bucket: &BucketSettings) -> Result<Vec<NodeRecord>> {
+    let seen = watched_nodes(bucket, Duration::ZERO)?.nodes;
+    Ok(seen.into_iter().map(|seen| seen.record).collect())
+}
+
+fn watched_nodes(bucket: &BucketSettings, time: Duration) -> Result<Survey> {
+    cluster::survey(&*connect(bucket)?, bucket.address.prefix(), &[], time)
         .with_context(|| format!("cannot read the cluster in {}", described(bucket)))
 }
 
