@@ -465,6 +465,12 @@ figures! {
         owned: gauge Count,
         /// Partitions that no node serves, as far as this one knows.
         unserved: gauge Count,
+        /// Nodes that renew their leases, as this one has read them last: each ten seconds, or each second with service addresses.
+        nodes_live: gauge Count,
+        /// Nodes that do not, and have neither been stopped nor found dead yet.
+        nodes_silent: gauge Count,
+        /// Nodes that another one has found dead, and that have neither come back nor been removed.
+        nodes_dead: gauge Count,
         /// Ownerships that have begun here, by what became of the owner before.
         ownerships: counters("cause", OWNERSHIP_CAUSES) Count,
         /// Ownerships that this node gave up.

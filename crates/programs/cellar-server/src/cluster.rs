@@ -34,7 +34,7 @@ pub(crate) use peers::{Calls, Peers};
 pub(crate) use without::{Calls, Databases, Node, Peers};
 
 use crate::threads::wait;
-use adminserver::{Cluster, GiveUpError};
+use adminserver::{Cluster, GiveUpError, RemoveNodeError};
 use cluster_proto::{NodeName, Owned};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -76,5 +76,9 @@ impl Cluster for Administration {
             Ok(false) => Err(GiveUpError::NotOwned),
             Err(_) => Err(GiveUpError::Late),
         }
+    }
+
+    fn remove(&self, node: &NodeName) -> Result<(), RemoveNodeError> {
+        self.node.remove(node)
     }
 }

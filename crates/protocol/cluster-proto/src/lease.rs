@@ -228,7 +228,11 @@ impl Lease {
     }
 
     fn found(&mut self, now: Monotonic) -> Option<LeaseChange> {
-        let Known::Found(_, record) = &self.slot.known else { return None };
+        let Known::Found(_, record) = &self.slot.known else {
+            // The object of a membership is removed only after another node has ended that, and does not come back.
+            let is_gone = self.stage != Stage::Joining && matches!(self.slot.known, Known::Missing);
+            return is_gone.then(|| self.lose(now));
+        };
         let record = record.clone();
         if record.incarnation == self.incarnation {
             let sent = self.writes.iter().find(|(sequence, _)| *sequence == record.sequence);

@@ -6,7 +6,7 @@ use crate::names::{Epoch, Incarnation, NodeName, PartitionName};
 use crate::ownership::{Ownership, View};
 use crate::peers::{Peers, object};
 use crate::phase::{CallKind, Phase, PhaseEvent};
-use crate::records::NodeState;
+use crate::records::{NodeRecord, NodeState};
 use crate::request::{Action, Answer, Notice, RequestId};
 use crate::route::{Call, Forward, Refusal, Route, Via};
 use crate::timing::Timing;
@@ -14,6 +14,9 @@ use base::{HostUuid, Monotonic};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// Greatest number of silent nodes that are evicted at a time.
+const SILENT_MAX: usize = 64;
 
 /// Settings of a member.
 #[derive(Clone, Debug)]
@@ -88,6 +91,8 @@ pub struct Member {
     lease: Lease,
     peers: Peers,
     partitions: BTreeMap<PartitionName, Ownership>,
+    /// Leases that were seen unchanged for long, of nodes that have nothing that is wanted here.
+    silent: BTreeMap<NodeName, NodeRecord>,
     actions: VecDeque<Action>,
     requests: u64,
     /// Whether the lease was valid when that was last checked.
@@ -106,6 +111,7 @@ impl Member {
             lease: Lease::new(node, nonce, (addresses, takes_addresses), name, timing, now).after(ended),
             peers: Peers::new(folder, timing),
             partitions: BTreeMap::new(),
+            silent: BTreeMap::new(),
             actions: VecDeque::new(),
             requests: 0,
             was_valid: false,
@@ -159,6 +165,16 @@ impl Member {
         own.release(successor);
         own.apply(PhaseEvent::Release, now, &mut self.actions);
         self.watch_peers(now);
+    }
+
+    /// Evicts a node whose lease the shell has seen unchanged for long, although nothing is wanted that it has; not if the lease
+    /// has changed since, and not before this member itself has seen it unchanged for a whole TTL.
+    pub fn evict(&mut self, now: Monotonic, silent: NodeRecord) {
+        let has_room = self.silent.len() < SILENT_MAX;
+        if silent.state == NodeState::Live && silent.node != self.lease.node && has_room && !self.is_leaving {
+            self.silent.insert(silent.node.clone(), silent);
+            self.watch_peers(now);
+        }
     }
 
     /// Gives everything up, and then leaves.
@@ -425,7 +441,7 @@ impl Member {
         }
     }
 
-    /// Watches the nodes that own partitions elsewhere, and evicts those whose partitions are wanted here.
+    /// Watches the nodes that own partitions elsewhere, and evicts those whose partitions are wanted here, or that are silent.
     fn watch_peers(&mut self, now: Monotonic) {
         let mut needed: BTreeMap<NodeName, BTreeSet<Incarnation>> = BTreeMap::new();
         for own in self.partitions.values().filter(|own| !own.phase.has_database()) {
@@ -434,6 +450,10 @@ impl Member {
             if own.is_wanted {
                 evict.insert(incarnation);
             }
+        }
+        self.silent.retain(|_, seen| self.peers.may_be(seen));
+        for (node, seen) in &self.silent {
+            needed.entry(node.clone()).or_default().insert(seen.incarnation);
         }
         self.peers.watch(&needed, now);
     }

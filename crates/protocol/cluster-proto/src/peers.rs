@@ -152,6 +152,14 @@ impl Peers {
         }
     }
 
+    /// Whether a lease may be as it was seen, as far as it was read here.
+    pub(crate) fn may_be(&self, seen: &NodeRecord) -> bool {
+        match self.all.get(&seen.node).map(|peer| &peer.slot.known) {
+            None | Some(Known::Unread) => true,
+            Some(known) => known.record() == Some(seen),
+        }
+    }
+
     pub(crate) fn verdict(&self, node: &NodeName, owner: Incarnation, seen_at: Monotonic) -> Verdict {
         let peer = self.all.get(node);
         peer.map_or(Verdict::Unknown, |peer| peer.verdict(owner, seen_at, self.timing))

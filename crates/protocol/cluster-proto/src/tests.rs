@@ -239,6 +239,55 @@ fn an_owner_that_renews_is_never_evicted() {
 }
 
 #[test]
+fn a_silent_node_is_evicted_though_nothing_is_wanted() {
+    let mut bucket = Bucket::default();
+    run(&mut member("a", 1), &mut bucket, 0, 10);
+    let mut other = member("b", 2);
+    run(&mut other, &mut bucket, 100, 20_000);
+    assert_eq!(bucket.lease("a").state, NodeState::Live, "it owns nothing");
+    other.evict(at(20_000), bucket.lease("b"));
+    other.evict(at(20_000), bucket.lease("a"));
+    run(&mut other, &mut bucket, 20_000, 25_999);
+    assert_eq!(bucket.lease("a").state, NodeState::Live, "its lease is watched for a TTL");
+    let actions = run(&mut other, &mut bucket, 25_999, 27_100);
+    let evicted = Action::Notice(Notice::Evicted(name("a"), bucket.lease("a").incarnation));
+    assert!(actions.contains(&evicted), "{actions:?}");
+    assert_eq!(bucket.lease("a").state, NodeState::Dead);
+    assert!(other.nodes().is_empty(), "it is not watched any more");
+    assert!(other.has_lease(at(27_100)), "it does not evict itself");
+}
+
+#[test]
+fn a_node_that_was_taken_for_silent_stays_if_it_renews() {
+    let (mut bucket, mut other) = (Bucket::default(), member("b", 2));
+    let mut slow = member("a", 1);
+    run(&mut slow, &mut bucket, 0, 10);
+    let stale = bucket.lease("a");
+    run(&mut slow, &mut bucket, 1000, 1010);
+    run(&mut other, &mut bucket, 0, 1100);
+    other.evict(at(1100), stale);
+    run(&mut other, &mut bucket, 1100, 60_000);
+    assert_eq!(bucket.lease("a").state, NodeState::Live);
+    other.evict(at(60_000), bucket.lease("a"));
+    run(&mut other, &mut bucket, 60_000, 63_000);
+    run(&mut slow, &mut bucket, 63_000, 63_010);
+    run(&mut other, &mut bucket, 63_010, 99_000);
+    assert_eq!(bucket.lease("a").state, NodeState::Live, "it has renewed its lease once more");
+    assert!(other.nodes().is_empty());
+}
+
+#[test]
+fn a_node_whose_lease_was_removed_owns_nothing() {
+    let mut bucket = Bucket::default();
+    let mut first = serving("a", 1, &mut bucket, 1);
+    bucket.objects.remove("c/nodes/a");
+    let actions = run(&mut first, &mut bucket, 60_000, 60_100);
+    assert!(actions.contains(&Action::Close(partition(), Epoch(1))), "{actions:?}");
+    assert_eq!((first.incarnation().count, bucket.lease("a").incarnation.count), (2, 2), "it joins anew");
+    assert!(!first.may_answer(at(60_100), &partition(), Epoch(1), CallKind::Read));
+}
+
+#[test]
 fn an_evicted_owner_closes_and_joins_anew() {
     let mut bucket = Bucket::default();
     let mut owner = serving("a", 1, &mut bucket, 1);

@@ -1,7 +1,7 @@
 //! Calls about the cluster that the server belongs to.
 
 use crate::AdminServer;
-use afs_idl::cellar::{GiveUpPartitionReply, GiveUpPartitionRequest};
+use afs_idl::cellar::{GiveUpPartitionReply, GiveUpPartitionRequest, RemoveNodeReply, RemoveNodeRequest};
 use base::{AbortCode, Caller};
 use cluster_proto::{NodeName, Owned};
 use std::fmt;
@@ -14,6 +14,48 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// Why it is not given up; after `Late`, it may be later.
     fn give_up(&self, what: Owned, to: &NodeName) -> Result<(), GiveUpError>;
+
+    /// Removes the lease of a node that does not run, so that the cluster does not know it any more.
+    ///
+    /// # Errors
+    /// Why it is not removed; after `Late`, it may be nevertheless.
+    fn remove(&self, node: &NodeName) -> Result<(), RemoveNodeError>;
+}
+
+/// Why a node is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoveNodeError {
+    /// The cluster does not know it.
+    Unknown,
+    /// Its lease says that it runs.
+    Member,
+    /// It is the last owner of something.
+    Owner,
+    /// The bucket does not answer.
+    Late,
+}
+
+impl fmt::Display for RemoveNodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RemoveNodeError::Unknown => "there is no such node",
+            RemoveNodeError::Member => "its lease says that it runs",
+            RemoveNodeError::Owner => "it owns something that no other node has taken over",
+            RemoveNodeError::Late => "the bucket does not answer",
+        })
+    }
+}
+
+impl RemoveNodeError {
+    /// Returns the code that the caller gets.
+    pub fn abort_code(self) -> AbortCode {
+        match self {
+            RemoveNodeError::Unknown => AbortCode::UAENOENT,
+            RemoveNodeError::Member => AbortCode::UAEBUSY,
+            RemoveNodeError::Owner => AbortCode::UAENOTEMPTY,
+            RemoveNodeError::Late => AbortCode::UAETIMEDOUT,
+        }
+    }
 }
 
 /// Why a partition, or the databases, are not given up.
@@ -86,6 +128,28 @@ impl AdminServer {
             }
         }
     }
+
+    /// RemoveNode (opcode 551).
+    pub(crate) fn remove_node(
+        &self,
+        caller: &Caller,
+        request: RemoveNodeRequest,
+    ) -> Result<RemoveNodeReply, AbortCode> {
+        let name = request.node.to_string();
+        self.administer(caller, &format!("RemoveNode `{}`", name.escape_debug()))?;
+        let cluster = self.cluster.get().ok_or(AbortCode::UAEOPNOTSUPP)?;
+        let node: NodeName = name.parse().map_err(|_| AbortCode::UAEINVAL)?;
+        match cluster.remove(&node) {
+            Ok(()) => {
+                tracing::info!(%node, "removed from the cluster by command");
+                Ok(RemoveNodeReply)
+            }
+            Err(error) => {
+                tracing::warn!(%node, %error, "not removed from the cluster");
+                Err(error.abort_code())
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +163,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Node {
         given_up: Arc<Mutex<Vec<(u32, String)>>>,
+        removed: Arc<Mutex<Vec<String>>>,
     }
 
     impl Cluster for Node {
@@ -115,6 +180,46 @@ mod tests {
                 _ => Err(GiveUpError::NotOwned),
             }
         }
+
+        fn remove(&self, node: &NodeName) -> Result<(), RemoveNodeError> {
+            match node.as_str() {
+                "dead" => {
+                    self.removed.lock().push(node.to_string());
+                    Ok(())
+                }
+                "a" => Err(RemoveNodeError::Member),
+                "owner" => Err(RemoveNodeError::Owner),
+                "late" => Err(RemoveNodeError::Late),
+                _ => Err(RemoveNodeError::Unknown),
+            }
+        }
+    }
+
+    #[test]
+    fn superusers_remove_nodes() {
+        let (server, node) = (server(), Node::default());
+        let ask = |caller: &Caller, node: &str| {
+            server.remove_node(caller, RemoveNodeRequest { node: node.into() }).map(drop)
+        };
+        let admin = known("admin");
+        assert_eq!(ask(&admin, "dead"), Err(AbortCode::UAEOPNOTSUPP), "it is no node");
+        server.set_cluster(Box::new(node.clone()));
+        for caller in [known("alice"), anonymous()] {
+            assert_eq!(ask(&caller, "dead"), Err(AbortCode::UAEACCES));
+        }
+        for (name, code) in [
+            ("a", AbortCode::UAEBUSY),
+            ("owner", AbortCode::UAENOTEMPTY),
+            ("late", AbortCode::UAETIMEDOUT),
+            ("b", AbortCode::UAENOENT),
+            ("A b", AbortCode::UAEINVAL),
+            ("", AbortCode::UAEINVAL),
+        ] {
+            assert_eq!(ask(&admin, name), Err(code), "{name:?}");
+        }
+        assert!(node.removed.lock().is_empty());
+        assert_eq!(ask(&admin, "dead"), Ok(()));
+        assert_eq!(*node.removed.lock(), ["dead"]);
     }
 
     #[test]

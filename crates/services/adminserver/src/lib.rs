@@ -27,7 +27,7 @@ mod snapshots;
 mod transport;
 mod usage;
 
-pub use cluster::{Cluster, GiveUpError};
+pub use cluster::{Cluster, GiveUpError, RemoveNodeError};
 pub use figures::{CALLS_OF_VOLUME, CLIENTS_OF_VOLUME};
 pub use jobs::JobKeeper;
 pub use profiles::{profile_kinds, profile_stages};

@@ -253,6 +253,7 @@ mod tests {
                 "FetchProfile",
                 "SetLoggedEvents",
                 "GiveUpPartition",
+                "RemoveNode",
             ]
         );
         let purge = request(cellar::PURGE_VOLUME_CACHE, &cellar::PurgeVolumeCacheRequest { volume: 7 });

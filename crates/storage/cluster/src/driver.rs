@@ -4,7 +4,7 @@ use crate::clock;
 use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
 use crate::history::{History, NodeWatched, Records};
 use crate::member::{AcquireError, Status};
-use crate::request::perform;
+use crate::request::{perform, remove};
 use crate::routes::Routes;
 use crate::troubles::{Failures, Troubles};
 use base::{HostUuid, Monotonic};
@@ -68,6 +68,8 @@ pub(crate) enum Input {
     TakesAddresses(bool),
     Identity(Sender<Incarnation>),
     Lease(NodeName, Sender<Result<Option<NodeRecord>, String>>),
+    Evict(NodeRecord),
+    RemoveLease(NodeRecord, Sender<Result<bool, String>>),
     Leave,
 }
 
@@ -225,7 +227,10 @@ impl Driver {
             }
             Notice::Resumed => self.notify(|until| OwnerEvent::Resumed { until }),
             Notice::Lost(_) => self.counters.losses += 1,
-            Notice::Evicted(..) => self.counters.evictions += 1,
+            Notice::Evicted(node, _) => {
+                self.counters.evictions += 1;
+                tracing::warn!(%node, "this node has found another one dead: its lease was not renewed");
+            }
             Notice::Takeover(takeover) => {
                 let held = self.held.get(&takeover.partition).filter(|held| held.epoch == takeover.epoch);
                 let gate = held.filter(|_| takeover.cause.is_gain()).map(|held| Arc::clone(&held.gate));
@@ -319,6 +324,8 @@ impl Driver {
             Input::TakesAddresses(takes) => self.member.set_takes_addresses(takes),
             Input::Identity(reply) => _ = reply.send(self.member.incarnation()),
             Input::Lease(node, reply) => self.read_lease(&node, reply),
+            Input::Evict(silent) => self.member.evict(now, silent),
+            Input::RemoveLease(lease, reply) => self.remove_lease(lease, reply),
             Input::Leave => {
                 self.leave_until.get_or_insert(now + self.timing.ttl());
                 self.member.leave(now);
@@ -359,6 +366,15 @@ impl Driver {
                 Answer::Unknown(why) | Answer::Refused(why) => Err(why),
                 Answer::Written(_) | Answer::Conflict => Err("the answer is not that of a read".into()),
             });
+        });
+    }
+
+    /// Removes a lease from the bucket, if it is still this one.
+    fn remove_lease(&self, lease: NodeRecord, reply: Sender<Result<bool, String>>) {
+        let object = lease_object(&self.folder, &lease.node);
+        let (bucket, limit) = (Arc::clone(&self.bucket), self.timing.request_limit());
+        tokio::spawn(async move {
+            _ = reply.send(remove(&*bucket, &object, &lease.encode(), limit).await);
         });
     }
 

@@ -8,8 +8,8 @@ use crate::routes::Routes;
 use crate::troubles::RequestFailure;
 use base::HostUuid;
 use cluster_proto::{
-    CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, PartitionStatus, Refusal, Reset,
-    Route, Timing,
+    CallKind, Epoch, Incarnation, NodeName, NodeRecord, NodeState, PartitionName, PartitionStatus, Refusal,
+    Reset, Route, Timing,
 };
 use object_store::ObjectStore;
 use parking_lot::Mutex;
@@ -265,6 +265,26 @@ impl Member {
         lease.recv().unwrap_or_else(|_| Err("this process has left the cluster".into()))
     }
 
+    /// Evicts a node whose lease was seen unchanged for much longer than its lifetime. Nothing happens if the node renews it, or this
+    /// one has none itself. Without this call, nodes are evicted only if something is [wanted](Self::acquire) that they own.
+    pub fn evict(&self, silent: NodeRecord) {
+        self.send(Input::Evict(silent));
+    }
+
+    /// Removes the lease of a node that has left or is dead from the bucket, so that nothing is known of it any more. Returns false if
+    /// the lease has changed. A process of this node that comes back joins anew.
+    ///
+    /// # Errors
+    /// Why the bucket does not do it; it may be removed nevertheless.
+    pub fn remove_lease(&self, lease: &NodeRecord) -> Result<bool, String> {
+        if lease.state == NodeState::Live {
+            return Ok(false);
+        }
+        let (reply, removed) = channel();
+        self.send(Input::RemoveLease(lease.clone(), reply));
+        removed.recv().unwrap_or_else(|_| Err("this process has left the cluster".into()))
+    }
+
     /// Gives everything up and leaves, so that other nodes need not wait. Owners have to be released before. Waits for
     /// the bucket, at most a TTL.
     pub fn leave(mut self) {
@@ -422,7 +442,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(6);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster_proto::{Holder, Incarnation, NodeRecord, NodeState, OwnerRecord};
+    use cluster_proto::{Holder, OwnerRecord};
     use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
 

@@ -29,6 +29,29 @@ pub(crate) async fn perform(bucket: &dyn ObjectStore, request: Request, limit: D
     tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| late())
 }
 
+/// Removes an object that has these contents, within twice `limit`. Returns false if it has others by now, and true if there is none.
+/// The request to remove it has no condition, so what is written between the two requests is lost.
+pub(crate) async fn remove(
+    bucket: &dyn ObjectStore,
+    object: &str,
+    contents: &[u8],
+    limit: Duration,
+) -> Result<bool, String> {
+    let path: Path = object.split('/').filter(|part| !part.is_empty()).collect();
+    let removed = async {
+        match read_record(bucket, &path).await? {
+            None => Ok(true),
+            Some(found) if found != contents => Ok(false),
+            Some(_) => match bucket.delete(&path).await {
+                Ok(()) | Err(Error::NotFound { .. }) => Ok(true),
+                Err(error) => Err(error),
+            },
+        }
+    };
+    let removed: Result<Result<bool, Error>, _> = tokio::time::timeout(limit * 2, removed).await;
+    removed.map_err(|_| format!("no answer within {:?}", limit * 2))?.map_err(|error| error.to_string())
+}
+
 /// Returns the contents of an object that can be a record; `None` if there is no object, or it is too long.
 pub(crate) async fn read_record(bucket: &dyn ObjectStore, path: &Path) -> Result<Option<Vec<u8>>, Error> {
     match bucket.get(path).await {

@@ -1,13 +1,13 @@
 //! What a bucket says about a cluster, for administrators. It needs no lease and changes nothing.
 
-use crate::nodes::read_nodes;
+use crate::nodes::read_dated_nodes;
 use crate::request::read_record;
 use cluster_proto::{NodeRecord, OwnerRecord, PartitionName, RecordError};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore};
 use std::collections::BTreeMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
@@ -24,6 +24,8 @@ pub struct NodeSeen {
     pub record: NodeRecord,
     /// Time since it was seen to change; `None` if it has not changed while it was watched.
     pub changed: Option<Duration>,
+    /// When it was written last, by the bucket's clock.
+    pub written: SystemTime,
 }
 
 /// The leases in a folder, and the owners of partitions.
@@ -78,7 +80,7 @@ pub fn survey(
         let begun = Instant::now();
         let mut seen = Seen::default();
         loop {
-            seen.note(within(read_nodes(bucket, folder)).await?, Instant::now());
+            seen.note(within(read_dated_nodes(bucket, folder)).await?, Instant::now());
             if begun.elapsed() >= watch {
                 break;
             }
@@ -128,21 +130,21 @@ async fn owners(
     Ok(owners)
 }
 
-/// Leases as they were read, with the time of the last change.
+/// Leases as they were read, with the time of the last change that was seen, and of the last that was made.
 #[derive(Default)]
-struct Seen(BTreeMap<cluster_proto::NodeName, (NodeRecord, Option<Instant>)>, bool);
+struct Seen(BTreeMap<cluster_proto::NodeName, (NodeRecord, Option<Instant>, SystemTime)>, bool);
 
 impl Seen {
     /// Notes all leases at one time. A lease that is not there at first has changed when it appears.
-    fn note(&mut self, records: Vec<NodeRecord>, now: Instant) {
+    fn note(&mut self, records: Vec<(NodeRecord, SystemTime)>, now: Instant) {
         let is_first = !std::mem::replace(&mut self.1, true);
-        for record in records {
+        for (record, written) in records {
             match self.0.get_mut(&record.node) {
-                Some((before, _)) if *before == record => {}
-                Some(before) => *before = (record, Some(now)),
+                Some((before, ..)) if *before == record => {}
+                Some(before) => *before = (record, Some(now), written),
                 None => {
                     let changed = (!is_first).then_some(now);
-                    self.0.insert(record.node.clone(), (record, changed));
+                    self.0.insert(record.node.clone(), (record, changed, written));
                 }
             }
         }
@@ -150,9 +152,10 @@ impl Seen {
 
     fn end(self, now: Instant) -> Vec<NodeSeen> {
         let since = |at: Instant| now.saturating_duration_since(at);
-        let seen = |(record, changed): (NodeRecord, Option<Instant>)| NodeSeen {
+        let seen = |(record, changed, written): (NodeRecord, Option<Instant>, SystemTime)| NodeSeen {
             record,
             changed: changed.map(since),
+            written,
         };
         self.0.into_values().map(seen).collect()
     }
@@ -168,6 +171,10 @@ mod tests {
     use object_store::memory::InMemory;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+
+    fn dated(node: &str, sequence: u64) -> (NodeRecord, SystemTime) {
+        (record(node, sequence), SystemTime::UNIX_EPOCH)
+    }
 
     fn record(node: &str, sequence: u64) -> NodeRecord {
         NodeRecord {
@@ -187,9 +194,9 @@ mod tests {
         let begun = Instant::now();
         let at = |second| begun + Duration::from_secs(second);
         let mut seen = Seen::default();
-        seen.note(vec![record("a", 1), record("b", 7)], begun);
-        seen.note(vec![record("a", 2), record("b", 7)], at(1));
-        seen.note(vec![record("a", 2), record("b", 7), record("c", 1)], at(2));
+        seen.note(vec![dated("a", 1), dated("b", 7)], begun);
+        seen.note(vec![dated("a", 2), dated("b", 7)], at(1));
+        seen.note(vec![dated("a", 2), dated("b", 7), dated("c", 1)], at(2));
         let found: Vec<_> =
             seen.end(at(3)).into_iter().map(|one| (one.record.node.to_string(), one.changed)).collect();
         let seconds = |second| Some(Duration::from_secs(second));

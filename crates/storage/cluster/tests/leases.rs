@@ -373,3 +373,30 @@ fn a_process_that_owns_nothing_knows_the_way() {
     let left = other.lease(&"a".parse().unwrap()).unwrap().unwrap();
     assert_eq!(left.state, NodeState::Left);
 }
+
+#[test]
+fn a_silent_node_is_evicted_and_forgotten() {
+    let bucket = memory();
+    let node = |name: &str| name.parse::<NodeName>().unwrap();
+    let living = member(&bucket, "b");
+    let dead = member(&bucket, "a");
+    wait("both have a lease", || living.has_lease() && dead.has_lease());
+    let lease = living.lease(&node("a")).unwrap().unwrap();
+    assert!(!living.remove_lease(&lease).unwrap(), "it is alive");
+    dead.leave();
+    // As if it had died: the last renewal is the newest state of the lease.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(bucket.put(&"cell/nodes/a".into(), lease.encode().into())).unwrap();
+    living.evict(lease);
+    let state = || living.lease(&node("a")).unwrap().unwrap().state;
+    wait("it is found dead", || state() == NodeState::Dead);
+    assert_eq!(living.status().unwrap().counters.evictions, 1);
+    let lease = living.lease(&node("a")).unwrap().unwrap();
+    let other = cluster::NodeRecord { sequence: lease.sequence + 1, ..lease.clone() };
+    assert!(!living.remove_lease(&other).unwrap(), "it has changed");
+    assert!(living.remove_lease(&lease).unwrap());
+    assert_eq!(living.lease(&node("a")), Ok(None));
+    assert!(living.remove_lease(&lease).unwrap(), "it is gone already");
+    let again = member(&bucket, "a");
+    wait("a node of that name joins again", || again.has_lease());
+}

@@ -60,6 +60,8 @@ pub(crate) const ALL: &[Rule] = &[
     registration::left_out,
     registration::absent,
     cluster::silent_nodes,
+    cluster::dead_nodes,
+    cluster::no_redundancy,
     cluster::unowned_partitions,
     cluster::one_owner,
     cluster::versions,

@@ -138,6 +138,8 @@ pub struct Node {
     pub is_member: bool,
     /// Whether it was seen to renew its lease.
     pub renews: bool,
+    /// When another node found it dead, as text by the bucket's clock; `None` if it is not dead.
+    pub dead_since: Option<String>,
     /// Name and version of its program; `None` if its file server did not answer.
     pub version: Option<String>,
 }

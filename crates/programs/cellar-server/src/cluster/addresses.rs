@@ -7,6 +7,7 @@ mod leaving;
 mod plan;
 mod ports;
 
+use super::leases::Numbers;
 use crate::buckets::connect;
 use crate::threads::thread;
 use anyhow::Result;
@@ -73,6 +74,8 @@ struct Known {
     /// The addresses for the location database: none if the nodes' own count. `None` until that is known.
     registered: Option<Vec<Ipv4Addr>>,
     entries: Vec<Arc<Entry>>,
+    /// The nodes as their leases were read last.
+    nodes: Numbers,
     /// Where a node that has a service address receives calls of other nodes.
     holder: Option<SocketAddr>,
 }
@@ -143,6 +146,11 @@ impl Addresses {
     /// Returns the addresses to register instead of the nodes' own, none for those; `None` while that is not known.
     pub(crate) fn registered(&self) -> Option<Vec<Ipv4Addr>> {
         self.known.read().registered.clone()
+    }
+
+    /// Returns how many nodes there are, as their leases were read last.
+    pub(super) fn nodes(&self) -> Numbers {
+        self.known.read().nodes
     }
 
     /// Returns a service address that this node has: clients accept its messages from there.

@@ -22,7 +22,11 @@ impl Node {
         let places = || self.partitions().iter().map(|(_, place)| place);
         let is_unserved = |place: &&PartitionName| !owns(place) && !self.is_served_elsewhere(place);
         let counted = calls.map(Calls::counters).unwrap_or_default();
+        let nodes = self.addresses().nodes();
         let figures = ClusterFigures {
+            nodes_live: nodes.live,
+            nodes_silent: nodes.silent,
+            nodes_dead: nodes.dead,
             partitions: self.partitions().len() as u64,
             owned: places().filter(|place| owns(place)).count() as u64,
             unserved: places().filter(is_unserved).count() as u64,

@@ -8,7 +8,7 @@ use crate::buckets::{connect, process_file};
 use crate::destinations;
 use crate::environment::Way;
 use crate::threads::wait;
-use adminserver::GiveUpError;
+use adminserver::{GiveUpError, RemoveNodeError};
 use anyhow::{Context, Result};
 use base::{BucketAddress, PartitionId};
 use cellar_config::cluster::ClusterSettings;
@@ -260,6 +260,25 @@ impl Node {
     /// Lets no call to it begin any more, to give it up for the node `to`; returns false if it is not served here.
     pub(crate) fn drain(&self, what: Owned, to: &NodeName) -> bool {
         self.place_of(what).is_some_and(|place| self.members.drain(place, to.clone()))
+    }
+
+    /// Removes the lease of a node that was stopped or has died, unless it is the last owner of something: its owner's object is
+    /// understood only with the lease.
+    pub(crate) fn remove(&self, node: &NodeName) -> Result<(), RemoveNodeError> {
+        let late = |why: String| {
+            tracing::warn!(%node, why, "the lease of a node cannot be read or removed");
+            RemoveNodeError::Late
+        };
+        let lease = self.member.lease(node).map_err(late)?.ok_or(RemoveNodeError::Unknown)?;
+        if lease.state == NodeState::Live {
+            return Err(RemoveNodeError::Member);
+        }
+        let status = self.member.status().ok_or(RemoveNodeError::Late)?;
+        if status.partitions.iter().any(|one| one.owner.as_ref() == Some(node)) {
+            return Err(RemoveNodeError::Owner);
+        }
+        let is_removed = self.member.remove_lease(&lease).map_err(late)?;
+        is_removed.then_some(()).ok_or(RemoveNodeError::Member)
     }
 
     /// Returns the number of the last renewal of a node's lease.

@@ -6,7 +6,7 @@ use super::Handovers;
 use crate::authority::Authority;
 use crate::buckets::refusal;
 use crate::environment::{Callbacks, Way};
-use adminserver::{AdminServer, GiveUpError};
+use adminserver::{AdminServer, GiveUpError, RemoveNodeError};
 use afs_idl::{CallStream, ClientConnection};
 use anyhow::{Result, bail};
 use base::{AbortCode, CallContext, HostUuid, PartitionId, VolumeId};
@@ -56,6 +56,10 @@ impl Node {
     }
 
     pub(crate) fn live(&self, _: &NodeName) -> Result<u64, GiveUpError> {
+        match self.nothing {}
+    }
+
+    pub(crate) fn remove(&self, _: &NodeName) -> Result<(), RemoveNodeError> {
         match self.nothing {}
     }
 

@@ -14,6 +14,8 @@ mod observing;
 #[cfg(feature = "bucket")]
 mod place;
 #[cfg(feature = "bucket")]
+mod removing;
+#[cfg(feature = "bucket")]
 mod section;
 #[cfg(feature = "bucket")]
 mod sharing;
@@ -68,6 +70,11 @@ pub enum Cluster {
     ///
     /// The cell's databases count as a partition, and stay where they are.
     Balance(Balance),
+    /// Let the cluster forget a node that was stopped, or has died and does not come back. For superusers.
+    ///
+    /// A running node removes its lease, so that `status`, `cellar doctor` and the metrics do not show it any more. A
+    /// node of this name can join again later.
+    Remove(Remove),
 }
 
 /// Create a cluster in a bucket, with this server as its first node.
@@ -161,6 +168,13 @@ pub struct Drain {
     pub node: Option<NodeName>,
 }
 
+/// Let the cluster forget a node.
+#[derive(Args)]
+pub struct Remove {
+    /// Name of the node. It must not run.
+    pub node: NodeName,
+}
+
 /// Move partitions so that all nodes that run have equally many.
 #[derive(Args)]
 pub struct Balance {
@@ -185,6 +199,7 @@ pub fn run(context: &Context, command: &Cluster) -> Result<()> {
         Cluster::Move(options) => moving::move_one(context, options),
         Cluster::Drain(options) => moving::drain(context, options),
         Cluster::Balance(options) => balancing::run(context, options),
+        Cluster::Remove(options) => removing::run(context, options),
     }
 }
 

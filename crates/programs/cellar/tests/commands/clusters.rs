@@ -307,8 +307,12 @@ mod with {
         ] {
             soon(words, || refusal(&place, arguments).contains(words).then_some(()));
         }
+        let remove = |node: &str| refusal(&place, &["cluster", "remove", node]);
+        soon("it runs", || remove("fs1").contains("fs1 runs: stop it first").then_some(()));
+        assert!(remove("fs2").contains("has no node `fs2`; it has fs1"));
         drop(owner);
         member.leave();
+        assert!(remove("fs1").contains("by another one that runs, and none runs"));
         let shown = place.json(&["cluster", "status"]);
         assert_eq!(
             (&shown["nodes"][0]["state"], &shown["nodes"][0]["server"]),

@@ -2712,6 +2712,41 @@ impl Decode for GiveUpPartitionReply {
     }
 }
 
+/// Opcode of RemoveNode.
+pub const REMOVE_NODE: u32 = 551;
+
+/// Request of RemoveNode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoveNodeRequest {
+    pub node: XdrString,
+}
+
+impl Encode for RemoveNodeRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        opaque::encode(&self.node.0, out);
+    }
+}
+
+impl Decode for RemoveNodeRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<RemoveNodeRequest, XdrError> {
+        Ok(RemoveNodeRequest { node: opaque::decode(source, NODE_NAME_MAX).map(XdrString)? })
+    }
+}
+
+/// Reply of RemoveNode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoveNodeReply;
+
+impl Encode for RemoveNodeReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for RemoveNodeReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<RemoveNodeReply, XdrError> {
+        Ok(RemoveNodeReply)
+    }
+}
+
 /// Returns the protocol's name of the procedure with this opcode.
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
@@ -2757,6 +2792,7 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         STOP_PROFILE => "StopProfile",
         FETCH_PROFILE => "FetchProfile",
         GIVE_UP_PARTITION => "GiveUpPartition",
+        REMOVE_NODE => "RemoveNode",
         _ => return None,
     })
 }
@@ -2805,6 +2841,7 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (FETCH_PROFILE, "FetchProfile"),
     (SET_LOGGED_EVENTS, "SetLoggedEvents"),
     (GIVE_UP_PARTITION, "GiveUpPartition"),
+    (REMOVE_NODE, "RemoveNode"),
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
@@ -3269,6 +3306,19 @@ pub trait Server {
     ) -> Result<GiveUpPartitionReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+
+    /// Removes the lease of a node that was stopped or has died from the bucket: the cluster does not know the node any more, until it
+    /// joins again. UAEOPNOTSUPP if the server is no node of a cluster, UAENOENT if there is no such node, UAEINVAL if the
+    /// name is not valid, UAEBUSY if its lease says that it runs, UAENOTEMPTY if it owns something that no other node has
+    /// taken over yet, UAETIMEDOUT if the bucket does not answer: the node may be removed later.
+    /// (RemoveNode, opcode 551.)
+    fn remove_node(
+        &self,
+        caller: &CallContext<'_>,
+        request: RemoveNodeRequest,
+    ) -> Result<RemoveNodeReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
 }
 
 /// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
@@ -3445,6 +3495,9 @@ macro_rules! impl_cellar_server {
             fn give_up_partition(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GiveUpPartitionRequest) -> Result<cellar::GiveUpPartitionReply, AbortCode> {
                 handler.give_up_partition(caller, request)
             }
+            fn remove_node(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::RemoveNodeRequest) -> Result<cellar::RemoveNodeReply, AbortCode> {
+                handler.remove_node(caller, request)
+            }
 
             impl cellar::Server for super::$handler $(<$lifetime>)? {
                 fn get_server_info(&self, caller: &CallContext<'_>, request: cellar::GetServerInfoRequest) -> Result<cellar::GetServerInfoReply, AbortCode> {
@@ -3552,6 +3605,9 @@ macro_rules! impl_cellar_server {
                 fn give_up_partition(&self, caller: &CallContext<'_>, request: cellar::GiveUpPartitionRequest) -> Result<cellar::GiveUpPartitionReply, AbortCode> {
                     give_up_partition(self, caller, request)
                 }
+                fn remove_node(&self, caller: &CallContext<'_>, request: cellar::RemoveNodeRequest) -> Result<cellar::RemoveNodeReply, AbortCode> {
+                    remove_node(self, caller, request)
+                }
             }
         }
     };
@@ -3632,6 +3688,7 @@ pub fn dispatch<T: Server + ?Sized>(
         STOP_PROFILE => server::serve(&mut source, |request| server.stop_profile(caller, request)),
         FETCH_PROFILE => server::serve(&mut source, |request| server.fetch_profile(caller, request)),
         GIVE_UP_PARTITION => server::serve(&mut source, |request| server.give_up_partition(caller, request)),
+        REMOVE_NODE => server::serve(&mut source, |request| server.remove_node(caller, request)),
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }
@@ -4012,6 +4069,17 @@ pub fn give_up_partition(
     client::call(connection, GIVE_UP_PARTITION, request)
 }
 
+/// Removes the lease of a node that was stopped or has died from the bucket: the cluster does not know the node any more, until it
+/// joins again. UAEOPNOTSUPP if the server is no node of a cluster, UAENOENT if there is no such node, UAEINVAL if the
+/// name is not valid, UAEBUSY if its lease says that it runs, UAENOTEMPTY if it owns something that no other node has
+/// taken over yet, UAETIMEDOUT if the bucket does not answer: the node may be removed later.
+pub fn remove_node(
+    connection: &dyn ClientConnection,
+    request: &RemoveNodeRequest,
+) -> Result<RemoveNodeReply, AbortCode> {
+    client::call(connection, REMOVE_NODE, request)
+}
+
 #[cfg(test)]
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<PartitionInfo>(check);
@@ -4119,4 +4187,6 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<FetchProfileReply>(check);
     crate::tests::check::<GiveUpPartitionRequest>(check);
     crate::tests::check::<GiveUpPartitionReply>(check);
+    crate::tests::check::<RemoveNodeRequest>(check);
+    crate::tests::check::<RemoveNodeReply>(check);
 }

@@ -29,4 +29,5 @@ GET_FIGURES Lookups "" (q: GetFiguresRequest) [argument::own("table", q.table as
 GET_SLOW_CALLS Lookups "" (q: GetSlowCallsRequest) [];
 SET_LOGGED_EVENTS Server "" (q: SetLoggedEventsRequest) [argument::own("per_second", q.per_second as i64), ];
 GIVE_UP_PARTITION Server "" (q: GiveUpPartitionRequest) [argument::long("partition", q.partition), argument::text("to", &q.to), ];
+REMOVE_NODE Server "" (q: RemoveNodeRequest) [argument::text("node", &q.node), ];
 }

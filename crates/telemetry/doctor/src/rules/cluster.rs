@@ -52,8 +52,50 @@ pub(crate) fn silent_nodes(snapshot: &Snapshot) -> Vec<Finding> {
         cause: "The machine is down, the process has died or stands still, or the node does not reach the bucket. \
             After 6 seconds the others take its partitions over; with each further node that dies less is left."
             .into(),
-        remedy: "Start the node again, or restore its way to the bucket (`cellar bucket probe`). A node that is gone \
-            for good needs no removal."
+        remedy: "Start the node again, or restore its way to the bucket (`cellar bucket probe`). After a minute the \
+            others find it dead; if it is gone for good, remove it then (`cellar cluster remove NODE`)."
+            .into(),
+    }]
+}
+
+/// Reports nodes that another one has found dead, and that have not come back.
+pub(crate) fn dead_nodes(snapshot: &Snapshot) -> Vec<Finding> {
+    let says = |node: &Node| Some(format!("{} is dead since {}", node.name, node.dead_since.as_ref()?));
+    let evidence: Vec<String> = nodes(snapshot).filter_map(says).collect();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "node-dead",
+        weight: 68,
+        what: "Nodes of the cluster have died and not come back.".into(),
+        evidence,
+        cause: "Another node has taken over what it owned, or has found its lease unchanged for a minute. The time is that of the \
+            bucket's clock."
+            .into(),
+        remedy: "Start the node again; it joins by itself. If it is gone for good, remove it: `cellar cluster remove \
+            NODE`."
+            .into(),
+    }]
+}
+
+/// Reports a cluster in which no other node can take over.
+pub(crate) fn no_redundancy(snapshot: &Snapshot) -> Vec<Finding> {
+    let all: Vec<&Node> = nodes(snapshot).collect();
+    let live: Vec<&str> = all.iter().filter(|node| node.renews).map(|node| &*node.name).collect();
+    if all.len() < 2 || live.len() >= 2 {
+        return vec![];
+    }
+    let others: Vec<&str> = all.iter().filter(|node| !node.renews).map(|node| &*node.name).collect();
+    let live = live.first().map_or_else(|| "no node runs".to_owned(), |live| format!("only {live} runs"));
+    vec![Finding {
+        problem: "no-redundancy",
+        weight: 74,
+        what: "No other node of the cluster could take over.".into(),
+        evidence: vec![format!("{live}; {} do not", others.join(", "))],
+        cause: "The other nodes were stopped or have died. If this one fails, too, nothing is served.".into(),
+        remedy: "Start another node, or add one with `cellar cluster join`. If the cluster is to have one node from now \
+            on, remove the others: `cellar cluster remove NODE`."
             .into(),
     }]
 }

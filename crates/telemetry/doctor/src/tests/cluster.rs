@@ -10,6 +10,7 @@ fn cluster(change: impl FnOnce(&mut Cluster)) -> Snapshot {
         name: name.into(),
         is_member: true,
         renews: true,
+        dead_since: None,
         version: Some("Cellar 0.2.0".into()),
     };
     let partition = |name: &str, owner: &str| SharedPartition {
@@ -82,6 +83,29 @@ fn node_cases() -> Vec<Case> {
             "fs2 does not renew its lease, and its file server does not answer",
             // It has left, or was evicted.
             cluster(|cluster| (cluster.nodes[1].renews, cluster.nodes[1].is_member) = (false, false)),
+        ),
+        (
+            "node-dead",
+            cluster(|cluster| {
+                (cluster.nodes[1].renews, cluster.nodes[1].is_member) = (false, false);
+                cluster.nodes[1].dead_since = Some("2026-11-26 11:40:02".into());
+            }),
+            "fs2 is dead since 2026-11-26 11:40:02",
+            // It was stopped.
+            cluster(|cluster| (cluster.nodes[1].renews, cluster.nodes[1].is_member) = (false, false)),
+        ),
+        (
+            "no-redundancy",
+            cluster(|cluster| (cluster.nodes[1].renews, cluster.nodes[1].is_member) = (false, false)),
+            "only fs1 runs; fs2 do not",
+            // It has never had another node, or the others were removed.
+            cluster(|cluster| _ = cluster.nodes.pop()),
+        ),
+        (
+            "no-redundancy",
+            cluster(|cluster| cluster.nodes.iter_mut().for_each(|node| node.renews = false)),
+            "no node runs; fs1, fs2 do not",
+            cluster(|_| ()),
         ),
         (
             "partition-unowned",

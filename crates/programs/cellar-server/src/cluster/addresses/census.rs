@@ -1,4 +1,5 @@
-//! The thread that follows the list of addresses and the leases of all nodes, and decides what the addresses' threads do.
+//! The thread that follows the list of addresses and the leases of all nodes, and decides what the addresses' threads do. It also has
+//! nodes evicted that are silent for long.
 
 use super::holder::tend;
 use super::plan::{Plan, Seen, Wish};
@@ -18,8 +19,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// Interval at which the leases are read, if there are service addresses.
+/// Interval at which the leases are read, if there are service addresses or it is not known yet which leases are renewed.
 const PERIOD: Duration = Duration::from_millis(800);
+
+/// Interval at which the leases are read otherwise.
+const LEASES_PERIOD: Duration = Duration::from_secs(10);
 
 /// Interval at which the list of addresses is read, and the pause before another attempt.
 const LIST_PERIOD: Duration = Duration::from_secs(10);
@@ -35,6 +39,7 @@ pub(super) struct Census {
     plan: Plan,
     list: Option<ServiceAddresses>,
     next_list: Instant,
+    next_leases: Instant,
     threads: Vec<JoinHandle<()>>,
     /// What was last logged, so that it is logged once.
     last_error: String,
@@ -54,6 +59,7 @@ impl Census {
             plan,
             list: None,
             next_list,
+            next_leases: next_list,
             threads: Vec::new(),
             last_error,
             last_refusal,
@@ -82,19 +88,34 @@ impl Census {
         if list.addresses().is_empty() {
             let mut known = self.all.known.write();
             (known.registered, known.holder) = (Some(Vec::new()), None);
+            drop(known);
+            self.read_leases(LEASES_PERIOD);
             return;
         }
-        let client = Arc::clone(&self.client);
-        let folder = self.all.folder.clone();
-        let read = self.read("the leases of the nodes", async { read_nodes(&*client, &folder).await });
-        let now = Instant::now();
-        if let Some(records) = read {
-            self.plan.note(records, now);
-        }
+        self.read_leases(Duration::ZERO);
         let takes = self.takes(&list);
         self.clean();
-        if self.plan.is_ready(now) {
+        if self.plan.is_ready(Instant::now()) {
             self.decide(takes, &list);
+        }
+    }
+
+    /// Reads the leases of all nodes when that is due, and next after `period`.
+    fn read_leases(&mut self, period: Duration) {
+        if !period.is_zero() && Instant::now() < self.next_leases {
+            return;
+        }
+        let (client, folder) = (Arc::clone(&self.client), self.all.folder.clone());
+        let read = self.read("the leases of the nodes", async { read_nodes(&*client, &folder).await });
+        let (now, Some(records)) = (Instant::now(), read) else { return };
+        self.plan.note(records, now);
+        if !self.plan.is_ready(now) {
+            return;
+        }
+        self.next_leases = now + period;
+        self.all.known.write().nodes = self.plan.numbers(now);
+        for silent in self.plan.silent(now) {
+            self.all.member.evict(silent.clone());
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which service addresses this node takes and gives up, from what it knows of the others.
 
-use crate::cluster::leases::Leases;
+use crate::cluster::leases::{Leases, Numbers};
 use cluster::{NodeName, NodeRecord, assign};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -59,6 +59,16 @@ impl Plan {
     /// Whether it is known which leases are renewed.
     pub(super) fn is_ready(&self, now: Instant) -> bool {
         self.leases.watched(now) >= WATCHED
+    }
+
+    /// Returns how many nodes there are at the time of a reading.
+    pub(super) fn numbers(&self, now: Instant) -> Numbers {
+        self.leases.numbers(now)
+    }
+
+    /// Returns the leases that have not been renewed for long.
+    pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = &NodeRecord> {
+        self.leases.silent(now)
     }
 
     /// Whether any node takes addresses, including dead ones that no other has evicted yet.

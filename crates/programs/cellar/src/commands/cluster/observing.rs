@@ -76,12 +76,6 @@ fn described(
     use super::place::servers_of;
     use super::status::{PartitionRow, state_of};
     let renews = |seen: &cluster::NodeSeen| state_of(seen) == "live";
-    let node = |(seen, version): (&cluster::NodeSeen, Option<String>)| doctor::Node {
-        name: seen.record.node.to_string(),
-        is_member: seen.record.state == cluster::NodeState::Live,
-        renews: renews(seen),
-        version,
-    };
     let partition = |(id, owner): (base::PartitionId, Option<&cluster::OwnerRecord>)| {
         let row = PartitionRow::new(id.to_string(), owner, &survey.nodes);
         let owner = row.owner.filter(|_| row.state == "owned");
@@ -89,7 +83,7 @@ fn described(
     };
     let ids = settings.partitions.iter().map(|partition| partition.id);
     let cluster = doctor::Cluster {
-        nodes: survey.nodes.iter().zip(versions).map(node).collect(),
+        nodes: survey.nodes.iter().zip(versions).filter_map(|(seen, version)| node(seen, version)).collect(),
         partitions: ids.zip(survey.owners.iter().map(|(_, owner)| owner.as_ref())).map(partition).collect(),
     };
     let running = survey.nodes.iter().filter(|seen| renews(seen));
@@ -97,9 +91,44 @@ fn described(
     (cluster, Addresses(addresses))
 }
 
+/// Describes a node; `None` for a command, whose lease has no addresses.
+#[cfg(feature = "bucket")]
+fn node(seen: &cluster::NodeSeen, version: Option<String>) -> Option<doctor::Node> {
+    use super::status::{state_of, when};
+    let cluster::NodeRecord { node, state, addresses, .. } = &seen.record;
+    (!addresses.is_empty()).then(|| doctor::Node {
+        name: node.to_string(),
+        is_member: *state == cluster::NodeState::Live,
+        renews: state_of(seen) == "live",
+        dead_since: (*state == cluster::NodeState::Dead).then(|| when(seen.written)),
+        version,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "bucket")]
+    #[test]
+    fn dead_nodes_are_reported_and_commands_are_not() {
+        use std::time::{Duration, SystemTime};
+        let record = cluster::NodeRecord {
+            node: "fs1".parse().unwrap(),
+            incarnation: cluster::Incarnation { nonce: 1, count: 1 },
+            sequence: 1,
+            state: cluster::NodeState::Dead,
+            ttl: Duration::from_secs(6),
+            replaced: None,
+            addresses: vec!["192.0.2.1:7010".parse().unwrap()],
+            takes_addresses: false,
+        };
+        let seen = |record| cluster::NodeSeen { record, changed: None, written: SystemTime::UNIX_EPOCH };
+        let found = node(&seen(record.clone()), None).unwrap();
+        assert!(!found.is_member && !found.renews);
+        assert!(found.dead_since.is_some_and(|since| since.contains("1970") || since.contains("1969")));
+        assert_eq!(node(&seen(cluster::NodeRecord { addresses: Vec::new(), ..record }), None), None);
+    }
 
     #[test]
     fn a_node_without_a_registered_address_is_named() {

@@ -3,6 +3,7 @@
 use super::began::Beginning;
 use super::place::{address_owners, ask, of_node, surveyed};
 use crate::commands::Context;
+use crate::commands::stat::figures::Show;
 use crate::output::{Format, Row, line};
 use anyhow::Result;
 use base::PartitionId;
@@ -11,6 +12,7 @@ use cluster::{Holder, NodeSeen, NodeState, OwnerRecord, Survey};
 use serde::Serialize;
 use std::net::Ipv4Addr;
 use std::thread;
+use std::time::SystemTime;
 
 /// What is shown as the name of the cell's databases.
 const DATABASES: &str = "databases";
@@ -268,6 +270,12 @@ pub(super) fn state_of(seen: &NodeSeen) -> &'static str {
     }
 }
 
+/// Returns the text of a time.
+pub(super) fn when(time: SystemTime) -> String {
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Show::Moment.text(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// Returns what a node owns in its present membership.
 pub(super) fn owned_by<'a, T: Copy>(
     seen: &'a NodeSeen,
@@ -343,7 +351,7 @@ mod tests {
             addresses: vec!["[2001:db8::1]:7010".parse().unwrap(), "192.0.2.1:7010".parse().unwrap()],
             takes_addresses: false,
         };
-        NodeSeen { record, changed: changed.map(Duration::from_secs_f64) }
+        NodeSeen { record, changed: changed.map(Duration::from_secs_f64), written: SystemTime::UNIX_EPOCH }
     }
 
     fn owner(node: &str, nonce: u128) -> OwnerRecord {

@@ -258,6 +258,8 @@ impl Tabular for ClusterFigures {
         ("OWNS", Show::Now, |row| row.owned),
         ("OF", Show::Now, |row| row.partitions),
         ("UNSERVED", Show::Now, |row| row.unserved),
+        ("NODES", Show::Now, |row| row.nodes_live),
+        ("DEAD", Show::Now, |row| row.nodes_silent + row.nodes_dead),
         ("TAKEN OVER", Show::Count, |row| row.takeover.count()),
         ("MEAN", Show::Time, |row| row.takeover.mean()),
         ("MAX", Show::Time, |row| row.takeover.max()),
