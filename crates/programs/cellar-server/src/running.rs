@@ -18,6 +18,7 @@ use observe::Recorder;
 use parking_lot::Mutex;
 use rx::{KeptSocket, Server};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -61,7 +62,24 @@ pub struct Running {
     /// The port of the cluster's service, if there is a node.
     pub(crate) cluster_port: Option<u16>,
     /// The node of a cluster, which leaves when all partitions were given up.
-    pub(crate) node: Option<Arc<Node>>,
+    pub(crate) node: Option<Leaving>,
+}
+
+/// A node that leaves when this is dropped, also if a thread that has not ended yet still holds the node.
+pub(crate) struct Leaving(pub(crate) Arc<Node>);
+
+impl Deref for Leaving {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.0
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 impl Running {

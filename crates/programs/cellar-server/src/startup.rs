@@ -11,7 +11,7 @@ use crate::log::EventLog;
 use crate::metrics::Metrics;
 use crate::observed::Observatory;
 use crate::registration::{OnChange, ServiceAddresses};
-use crate::running::{Partitions, Running};
+use crate::running::{Leaving, Partitions, Running};
 use crate::services::Services;
 use crate::stores::{Meters, handle, meters_of, open_databases, open_partitions};
 use crate::volume_servers::VolumeServers;
@@ -115,7 +115,7 @@ pub(crate) fn start_inheriting(
         partitions: stores.partitions,
         databases,
         cluster_port: settings.cluster.as_ref().map(|cluster| cluster.port),
-        node: stores.node,
+        node: stores.node.map(Leaving),
     })
 }
 

@@ -109,7 +109,8 @@ pub struct Member {
     deadline: Arc<Deadline>,
     routes: Arc<Routes>,
     is_alone: bool,
-    thread: Option<JoinHandle<()>>,
+    /// Taken by the first that waits for its end.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl fmt::Debug for Member {
@@ -148,7 +149,7 @@ impl Member {
             drop(process);
         };
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(run)?;
-        Ok(Member { inputs, deadline, routes, is_alone, thread: Some(thread) })
+        Ok(Member { inputs, deadline, routes, is_alone, thread: Mutex::new(Some(thread)) })
     }
 
     /// Waits until this process owns the partition: at once if it is free, a TTL after the last sign of life of an owner
@@ -287,13 +288,10 @@ impl Member {
 
     /// Gives everything up and leaves, so that other nodes need not wait. Owners have to be released before. Waits for
     /// the bucket, at most a TTL.
-    pub fn leave(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
+    pub fn leave(&self) {
         self.send(Input::Leave);
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             // If it has panicked, the lease ends by itself.
             _ = thread.join();
         }
@@ -311,7 +309,7 @@ fn named(error: &io::Error, path: &Path) -> io::Error {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.end();
+        self.leave();
     }
 }
 

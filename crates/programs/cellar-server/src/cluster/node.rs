@@ -31,7 +31,7 @@ const PROCESS_FILE: &str = "lease-cluster";
 /// Interval between two readings of a partition's owner.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// This process as a node. The lease is given up when the last reference is dropped.
+/// This process as a node. The lease is given up by [`leave`](Self::leave), or when the last reference is dropped.
 pub(crate) struct Node {
     name: NodeName,
     member: Arc<Member>,
@@ -111,6 +111,11 @@ impl Node {
 
     pub(crate) fn member(&self) -> &Arc<Member> {
         &self.member
+    }
+
+    /// Ends the membership in order, after everything was given up. Waits for the bucket, at most a TTL.
+    pub(crate) fn leave(&self) {
+        self.member.leave();
     }
 
     pub(crate) fn members(&self) -> &Arc<Members> {

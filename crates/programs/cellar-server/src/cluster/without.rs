@@ -96,6 +96,10 @@ impl Node {
         match self.nothing {}
     }
 
+    pub(crate) fn leave(&self) {
+        match self.nothing {}
+    }
+
     pub(crate) fn registered(&self) -> Option<Vec<Ipv4Addr>> {
         match self.nothing {}
     }
