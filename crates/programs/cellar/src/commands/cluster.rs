@@ -9,6 +9,8 @@ mod began;
 #[cfg(feature = "bucket")]
 mod joining;
 #[cfg(feature = "bucket")]
+mod keying;
+#[cfg(feature = "bucket")]
 mod moving;
 mod observing;
 #[cfg(feature = "bucket")]
@@ -46,9 +48,9 @@ pub enum Cluster {
     Init(Init),
     /// Make this server a node of a cluster.
     ///
-    /// Tests the bucket, takes the partitions from it, and adds the section `[cluster]` to the configuration,
-    /// /etc/cellar/cellar.toml unless --config names another one. If the cell's databases are in the bucket, it also adds
-    /// the roles pt and vl.
+    /// Tests the bucket, tries the cell's key with the nodes that run, takes the partitions from the bucket, and adds the
+    /// section `[cluster]` to the configuration, /etc/cellar/cellar.toml unless --config names another one. If the cell's
+    /// databases are in the bucket, it also adds the roles pt and vl.
     Join(Join),
     /// Let this node serve the cell's databases from the bucket, and move them there if it has them on its disk.
     ///

@@ -20,6 +20,8 @@ mod examining;
 mod importing;
 mod logging;
 #[cfg(feature = "bucket")]
+mod members;
+#[cfg(feature = "bucket")]
 mod nodes;
 mod outliving;
 mod preflight;

@@ -52,6 +52,13 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// Ends it in order, as a service manager does.
+    pub(crate) fn terminate(&mut self) {
+        let id = self.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        self.child.wait().unwrap();
+    }
+
     pub(crate) fn restart(&mut self) {
         self.child = serving(&self.place).spawn().unwrap();
         self.wait();

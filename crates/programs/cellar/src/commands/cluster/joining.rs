@@ -1,6 +1,8 @@
 //! `cellar cluster init` and `cellar cluster join`.
 
 use super::addresses::{Taken, joined, listed, replace};
+use super::keying::check_key;
+use super::moving::is_live;
 use super::place::{described, surveyed_nodes};
 use super::section::{Added, add, section, with_database_roles};
 use super::{Init, Join, NodeOptions};
@@ -15,7 +17,7 @@ use cellar_config::encryption::KeySource;
 use cellar_config::{BucketSettings, ClusterSettings, Role, Settings, files};
 use cellar_server::CopiedDatabases;
 use cellar_server::buckets::connect;
-use cluster::{ClusterRecord, NodeName, NodeState, ServiceAddresses};
+use cluster::{ClusterRecord, NodeSeen, ServiceAddresses};
 use disk::beneath::Folder;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -256,13 +258,15 @@ pub(super) fn join(context: &Context, options: &Join) -> Result<()> {
     } else if !options.databases {
         check_databases(&file.path, &plan.settings)?;
     }
-    check_name(&plan.cluster)?;
+    let nodes = surveyed_nodes(&plan.cluster.bucket)?.nodes;
+    check_name(&plan.cluster, &nodes)?;
+    let untried = check_key(&plan.settings, &nodes)?;
     probe(&plan.cluster.bucket)?;
     make_folders(&plan)?;
     file.write(&plan)?;
     let shared = "it serves the cell's databases, which are in the bucket";
-    let lines = record.has_databases().then(|| shared.to_owned());
-    done(context, &file, (&plan, &service), (lines.into_iter().collect(), vec![start(&file.path)]))
+    let lines = record.has_databases().then(|| shared.to_owned()).into_iter().chain(untried).collect();
+    done(context, &file, (&plan, &service), (lines, vec![start(&file.path)]))
 }
 
 /// Refuses a server that has databases of its own, which would not be used any more.
@@ -335,14 +339,8 @@ fn check_databases(path: &Path, settings: &Settings) -> Result<()> {
 }
 
 /// Refuses the name of a node that runs.
-fn check_name(cluster: &ClusterSettings) -> Result<()> {
-    let survey = surveyed_nodes(&cluster.bucket)?;
-    let is_taken = |name: &NodeName| {
-        survey.nodes.iter().any(|seen| {
-            seen.record.node == *name && seen.record.state == NodeState::Live && seen.changed.is_some()
-        })
-    };
-    if is_taken(&cluster.node) {
+fn check_name(cluster: &ClusterSettings, nodes: &[NodeSeen]) -> Result<()> {
+    if nodes.iter().any(|seen| seen.record.node == cluster.node && is_live(seen)) {
         bail!("a node with the name `{}` runs already; give this one another name with --node", cluster.node);
     }
     Ok(())
