@@ -11,6 +11,12 @@ use std::path::PathBuf;
 /// principal keeps its realm and cannot pose as it.
 const CELL_PRINCIPAL: &str = "afs";
 
+/// Returns the principal of holders of the cell's key.
+#[cfg(feature = "bucket")]
+pub(crate) fn cell_principal() -> Principal {
+    Principal { name: CELL_PRINCIPAL.into(), instance: String::new(), realm: String::new() }
+}
+
 /// The present UserList, and the cell's realms.
 pub struct Authority {
     path: PathBuf,

@@ -4,6 +4,8 @@
 #[cfg(feature = "bucket")]
 mod addresses;
 #[cfg(feature = "bucket")]
+mod auditing;
+#[cfg(feature = "bucket")]
 mod databases;
 #[cfg(feature = "bucket")]
 mod figures;

@@ -217,6 +217,7 @@ impl Running {
         self.ways.0.way.close();
         self.ways.1.way.close();
         self.node.iter().for_each(|node| node.way.close());
+        self.node.iter().for_each(|node| node.end_audit());
         self.trail.iter().for_each(|trail| trail.stop());
         self.event_log.take();
     }

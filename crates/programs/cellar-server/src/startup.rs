@@ -195,6 +195,7 @@ impl Work<'_> {
         background.extend(self.shared.iter().map(|databases| databases.start(ending)));
         background.extend(self.keeper().start(&stores.meters, later));
         if let Some(node) = &stores.node {
+            background.extend(node.begin_audit(self.observatory.trail(), ending));
             background.extend(node.begin_addresses(settings, ending, servers)?);
         }
         if settings.roles.contains(&Role::Fs) {

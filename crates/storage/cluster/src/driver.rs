@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
 use crate::history::{History, NodeWatched, Records};
-use crate::member::{AcquireError, Status};
+use crate::member::{AcquireError, MemberEvent, Status};
 use crate::request::{perform, remove};
 use crate::routes::Routes;
 use crate::troubles::{Failures, Troubles};
@@ -15,7 +15,7 @@ use cluster_proto::{
 use object_store::ObjectStore;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, SyncSender};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
@@ -101,6 +101,7 @@ pub(crate) struct Driver {
     records: Records,
     troubles: Troubles,
     failures: Failures,
+    events: Option<SyncSender<MemberEvent>>,
     /// When the thread ends though the member has not left.
     leave_until: Option<Monotonic>,
 }
@@ -129,8 +130,14 @@ impl Driver {
             records: Records::default(),
             troubles: Troubles::default(),
             failures: Failures::default(),
+            events: None,
             leave_until: None,
         }
+    }
+
+    /// Reports what happens.
+    pub(crate) fn reporting(self, events: Option<SyncSender<MemberEvent>>) -> Driver {
+        Driver { events, ..self }
     }
 
     /// Runs until the member has left, or cannot in time.
@@ -217,6 +224,13 @@ impl Driver {
         }
     }
 
+    /// Reports an event; it is lost if nothing takes it.
+    fn report(&self, event: MemberEvent) {
+        if let Some(events) = &self.events {
+            _ = events.try_send(event);
+        }
+    }
+
     fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Phase(partition, phase, _) => self.phase(&partition, phase),
@@ -226,18 +240,24 @@ impl Driver {
                 self.notify(|_| OwnerEvent::Lapsed);
             }
             Notice::Resumed => self.notify(|until| OwnerEvent::Resumed { until }),
-            Notice::Lost(_) => self.counters.losses += 1,
+            Notice::Lost(_) => {
+                self.counters.losses += 1;
+                self.report(MemberEvent::Lost);
+            }
             Notice::Evicted(node, _) => {
                 self.counters.evictions += 1;
                 tracing::warn!(%node, "this node has found another one dead: its lease was not renewed");
+                self.report(MemberEvent::Evicted(node));
             }
             Notice::Takeover(takeover) => {
                 let held = self.held.get(&takeover.partition).filter(|held| held.epoch == takeover.epoch);
                 let gate = held.filter(|_| takeover.cause.is_gain()).map(|held| Arc::clone(&held.gate));
+                self.report(MemberEvent::Takeover(takeover.clone()));
                 self.records.takeover(*takeover, gate);
             }
             Notice::Trouble { object, why } => self.trouble(&object, &why),
-            Notice::Joined(_) | Notice::Left => {}
+            Notice::Joined(_) => self.report(MemberEvent::Joined),
+            Notice::Left => {}
         }
     }
 

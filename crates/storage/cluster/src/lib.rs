@@ -48,7 +48,7 @@ pub use driver::Counters;
 pub use facts::{create_cluster, read_cluster, share_databases};
 pub use gate::OwnerEvent;
 pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
-pub use member::{AcquireError, Member, MemberConfig, Owner, Status};
+pub use member::{AcquireError, Member, MemberConfig, MemberEvent, Owner, Status};
 pub use nodes::{NODES_MAX, read_nodes};
 pub use survey::{NodeSeen, Survey, SurveyError, read_owners, survey};
 pub use troubles::RequestFailure;

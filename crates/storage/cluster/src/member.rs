@@ -9,7 +9,7 @@ use crate::troubles::RequestFailure;
 use base::HostUuid;
 use cluster_proto::{
     CallKind, Epoch, Incarnation, NodeName, NodeRecord, NodeState, PartitionName, PartitionStatus, Refusal,
-    Reset, Route, Timing,
+    Reset, Route, Takeover, Timing,
 };
 use object_store::ObjectStore;
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
@@ -48,6 +48,21 @@ pub struct MemberConfig {
     pub takes_addresses: bool,
     /// Times.
     pub timing: Timing,
+    /// Gets what happens. Events for which it has no room are lost.
+    pub events: Option<SyncSender<MemberEvent>>,
+}
+
+/// Something that happens to a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberEvent {
+    /// It has a lease.
+    Joined,
+    /// Its membership was ended by another node, or replaced by a process of the same name.
+    Lost,
+    /// It has evicted another node.
+    Evicted(NodeName),
+    /// A partition came to it or left it.
+    Takeover(Box<Takeover>),
 }
 
 impl MemberConfig {
@@ -61,6 +76,7 @@ impl MemberConfig {
             addresses: Vec::new(),
             takes_addresses: false,
             timing,
+            events: None,
         }
     }
 }
@@ -128,7 +144,7 @@ impl Member {
     pub fn start(bucket: Arc<dyn ObjectStore>, config: MemberConfig) -> io::Result<Member> {
         let (inputs, receiver) = unbounded_channel();
         let (deadline, routes) = (Arc::<Deadline>::default(), Arc::<Routes>::default());
-        let MemberConfig { node, folder, process_file, addresses, takes_addresses, timing } = config;
+        let MemberConfig { node, folder, process_file, addresses, takes_addresses, timing, events } = config;
         let nonce = rand::random();
         // Another process with the lock runs; its lease is waited for.
         let process = match process_file {
@@ -141,7 +157,7 @@ impl Member {
             cluster_proto::MemberConfig { node, nonce, ended, folder, addresses, takes_addresses, timing };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let published = (Arc::clone(&deadline), Arc::clone(&routes));
-        let driver = Driver::new(bucket, config, published, receiver, inputs.clone());
+        let driver = Driver::new(bucket, config, published, receiver, inputs.clone()).reporting(events);
         let run = move || {
             runtime.block_on(driver.run());
             // Requests that are never answered do not delay the end.

@@ -3,7 +3,7 @@
 use base::HostUuid;
 use bucket::faulty::{Away, Faults, FaultyBucket};
 use cluster::{
-    AcquireError, CallKind, Cause, Member, MemberConfig, NodeName, NodeState, Owner, OwnerEvent,
+    AcquireError, CallKind, Cause, Member, MemberConfig, MemberEvent, NodeName, NodeState, Owner, OwnerEvent,
     PartitionName, Phase, Refusal, Reset, Route, Stage, Timing,
 };
 use object_store::memory::InMemory;
@@ -372,6 +372,28 @@ fn a_process_that_owns_nothing_knows_the_way() {
     wait("nobody owns it", || route() == Route::Hold);
     let left = other.lease(&"a".parse().unwrap()).unwrap().unwrap();
     assert_eq!(left.state, NodeState::Left);
+}
+
+#[test]
+fn events_of_a_member_are_reported() {
+    let bucket = memory();
+    let (sender, events) = std::sync::mpsc::sync_channel(64);
+    let config = MemberConfig {
+        folder: "cell".into(),
+        events: Some(sender),
+        timing: Timing::new(TTL).unwrap(),
+        ..MemberConfig::new("b".parse().unwrap())
+    };
+    let next = || events.recv_timeout(LIMIT).unwrap();
+    let reported = Member::start(Arc::clone(&bucket), config).unwrap();
+    assert_eq!(next(), MemberEvent::Joined);
+    let owner = acquire(&reported);
+    owner.opened(Vec::new());
+    let MemberEvent::Takeover(takeover) = next() else { panic!("no takeover") };
+    assert_eq!((takeover.cause, takeover.epoch.0), (Cause::New, 1));
+    assert!(owner.release(None));
+    let MemberEvent::Takeover(takeover) = next() else { panic!("no end of the ownership") };
+    assert_eq!((takeover.cause, takeover.other), (Cause::GivenUp, None));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! the first bytes of its messages if they are not in memory, [`ServiceTrail::record`] when the call has
 //! ended. Each sink has a thread that decodes and writes its records; the thread that serves a call only
 //! copies some words into its own buffers, which the sink's thread reads. docs/guide/audit.md describes the
-//! events and both formats.
+//! events and both formats. [`Membership`] records what happens to a node of a cluster in the same form.
 
 mod argument;
 mod block;
@@ -17,6 +17,7 @@ mod generated;
 mod intake;
 mod json;
 mod kept;
+mod membership;
 mod outlines;
 mod put;
 mod queue;
@@ -32,6 +33,7 @@ mod writer;
 pub use class::{CLASSES, Class, Filter};
 pub use draft::{Draft, Messages, Outline};
 pub use form::{Form, Program};
+pub use membership::{Change, Membership};
 pub use queue::Policy;
 pub use raw_record::Call;
 pub use sink::Target;

@@ -22,6 +22,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+mod members;
 mod sinks;
 mod threads;
 

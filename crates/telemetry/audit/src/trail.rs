@@ -2,7 +2,7 @@
 
 use crate::class::Filter;
 use crate::draft::{Messages, Outline};
-use crate::event::UNKNOWN;
+use crate::event::{Event, UNKNOWN};
 use crate::form::{Form, Program};
 use crate::intake::Intake;
 use crate::outlines::Outlines;
@@ -109,6 +109,16 @@ impl Trail {
         ServiceTrail { trail: Arc::clone(self), outlines, unknown, first, near }
     }
 
+    /// Returns the outline of an event of a service.
+    pub(crate) fn outline(
+        &self,
+        event: &'static Event,
+        service: &'static str,
+        name: &'static str,
+    ) -> Outline {
+        self.outlines.add(event, service, name)
+    }
+
     /// Turns recording on or off. It is on unless its cost is being measured.
     pub fn listen(&self, is_on: bool) {
         self.is_off.store(!is_on, Relaxed);
@@ -154,6 +164,13 @@ impl Trail {
             .is_err_and(|error| error == crossbeam::channel::RecvTimeoutError::Timeout)
         {
             tracing::error!("an audit sink hangs; shutting down without it");
+        }
+    }
+
+    /// Records something, if a sink selects it.
+    pub(crate) fn record_if_wanted(&self, outline: &Outline, raw_record: &RawRecord<'_>, is_denied: bool) {
+        if self.wants(outline, is_denied) {
+            self.record(outline, raw_record, is_denied);
         }
     }
 
@@ -252,8 +269,6 @@ impl ServiceTrail {
     /// Records a call with this outline that has ended, if a sink selects it.
     pub fn record(&self, outline: &Outline, messages: Messages<'_>, call: &Call<'_>) {
         let is_denied = call.result.is_err() && outcome(outline.service, call.result) == Outcome::Denied;
-        if self.trail.wants(outline, is_denied) {
-            self.trail.record(outline, &RawRecord::new(outline, call, messages, is_denied), is_denied);
-        }
+        self.trail.record_if_wanted(outline, &RawRecord::new(outline, call, messages, is_denied), is_denied);
     }
 }

@@ -7,6 +7,7 @@ mod leaving;
 mod plan;
 mod ports;
 
+use super::auditing::Lists;
 use super::leases::Numbers;
 use crate::buckets::connect;
 use crate::threads::thread;
@@ -19,6 +20,7 @@ use ports::Ports;
 use rx::Server;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -66,6 +68,8 @@ pub(crate) struct Addresses {
     /// The ports where clients call; unset until [`Addresses::begin`].
     ports: OnceLock<Ports>,
     is_withdrawn: AtomicBool,
+    /// Gets changes of the list.
+    lists: SyncSender<Lists>,
 }
 
 /// What is known of all addresses.
@@ -111,7 +115,12 @@ impl Addresses {
     }
 
     /// The addresses of a node that has begun to join.
-    pub(super) fn of(prepared: Prepared, node: NodeName, member: Arc<Member>, folder: &str) -> Addresses {
+    pub(super) fn of(
+        prepared: Prepared,
+        node: NodeName,
+        member: Arc<Member>,
+        (folder, lists): (&str, SyncSender<Lists>),
+    ) -> Addresses {
         let Prepared { own, refusal, interface } = prepared;
         Addresses {
             node,
@@ -123,6 +132,7 @@ impl Addresses {
             known: RwLock::default(),
             ports: OnceLock::new(),
             is_withdrawn: AtomicBool::new(false),
+            lists,
         }
     }
 

@@ -106,7 +106,7 @@ impl Node {
     }
 
     /// Returns the name of a partition for display, or the rest of the place of anything else that is owned.
-    fn display_name(&self, place: &PartitionName) -> String {
+    pub(super) fn display_name(&self, place: &PartitionName) -> String {
         let partition = self.partitions().iter().find(|(_, own)| own == place);
         partition.map_or_else(|| place_below(place, self.partitions()), |(id, _)| id.to_string())
     }

@@ -2,6 +2,7 @@
 
 use super::Handovers;
 use super::addresses::Addresses;
+use super::auditing::Auditing;
 use super::foreign::{ForeignData, Suspended};
 use super::turns::Turns;
 use crate::buckets::{connect, process_file};
@@ -48,6 +49,7 @@ pub(crate) struct Node {
     volume_service: SocketAddrV4,
     turns: Turns,
     foreign: Arc<ForeignData>,
+    auditing: Auditing,
     /// Connections from the cluster's port.
     pub(crate) way: Way,
 }
@@ -61,12 +63,14 @@ impl Node {
         let Some(cluster) = &settings.cluster else { return Ok(None) };
         let timing = Timing::default();
         let prepared = Addresses::prepare(settings, cluster.address);
+        let (auditing, events, lists) = Auditing::new(cluster.socket_address());
         let config = MemberConfig {
             folder: cluster.folder().to_owned(),
             process_file: process_file(settings, PROCESS_FILE),
             addresses: addresses(cluster, &settings.announce),
             takes_addresses: prepared.is_able(),
             timing,
+            events: Some(events),
             ..MemberConfig::new(cluster.node.clone())
         };
         let member = Member::start(connect(&cluster.bucket)?, config)
@@ -75,7 +79,7 @@ impl Node {
             settings.partitions.iter().map(|partition| (partition.id, cluster.partition(partition.id)));
         let partitions: Vec<(PartitionId, PartitionName)> = places.collect();
         let (name, member) = (cluster.node.clone(), Arc::new(member));
-        let service = Addresses::of(prepared, name.clone(), Arc::clone(&member), cluster.folder());
+        let service = Addresses::of(prepared, name.clone(), Arc::clone(&member), (cluster.folder(), lists));
         let bucket = |partition: &PartitionSettings| {
             let bucket = partition.place.bucket()?;
             Some((partition.id, bucket.address.clone(), bucket.endpoint.clone()))
@@ -101,6 +105,7 @@ impl Node {
             volume_service: SocketAddrV4::new(cluster.address, destinations::PORT),
             turns,
             foreign,
+            auditing,
             way: Way::default(),
         })))
     }
@@ -134,6 +139,10 @@ impl Node {
     /// Call it before a partition is opened here, and keep the result until it is closed.
     pub(crate) fn suspend_reads(&self, place: &PartitionName) -> Suspended {
         self.foreign.suspend(place)
+    }
+
+    pub(super) fn auditing(&self) -> &Auditing {
+        &self.auditing
     }
 
     /// Returns the address of this node's volume service.

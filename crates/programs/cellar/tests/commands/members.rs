@@ -29,7 +29,7 @@ fn node(place: &Place, name: &str, state: &str) -> Value {
 }
 
 #[test]
-fn nodes_join_with_the_cells_key_and_are_removed() {
+fn nodes_join_with_the_key_and_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::create_dir(at("bucket")).unwrap();
@@ -38,6 +38,7 @@ fn nodes_join_with_the_cells_key_and_are_removed() {
     let place = Place::member(&at("n1"), "t.example", 7, first, first);
     std::fs::remove_dir(place.path("vicepa")).unwrap();
     let own = first.to_string();
+    place.configure("[audit.trail]\nfile = \"audit\"\n");
     place.run(&["cluster", "init", &bucket, "--partitions", "b", "--node", "n1", "--address", &own]);
 
     let joining = member(&at("n2"), 7, second, first);
@@ -48,7 +49,7 @@ fn nodes_join_with_the_cells_key_and_are_removed() {
     assert!(said.contains("key was not tried with another node: no node runs"), "{said}");
     std::fs::write(&joining.config, before).unwrap();
 
-    let running = Process::start(place);
+    let mut running = Process::start(place);
     node(&running, "n1", "live");
     let other = member(&at("n3"), 8, stranger, first);
     let before = std::fs::read_to_string(&other.config).unwrap();
@@ -74,4 +75,25 @@ fn nodes_join_with_the_cells_key_and_are_removed() {
     let shown = running.json(&["cluster", "status"]);
     assert_eq!(shown["nodes"].as_array().unwrap().len(), 1, "{shown:#}");
     assert!(refused("n2").contains("has no node `n2`; it has n1"));
+
+    running.run(&["cluster", "addresses", "192.0.2.50"]);
+    soon("the node has the new list", || {
+        audited(&running).contains(&"CELLAR_ServiceAddressesChanged".to_owned()).then_some(())
+    });
+    running.terminate();
+    let events = audited(&running);
+    let place = |event: &str| events.iter().position(|one| one == event).expect(event);
+    assert_eq!(place("CELLAR_NodeJoined"), 0, "{events:?}");
+    assert!(place("CELLAR_PartitionTaken") < place("CELLAR_RemoveNode"), "{events:?}");
+    assert!(place("CELLAR_PartitionGivenUp") < place("CELLAR_NodeLeft"), "{events:?}");
+}
+
+/// Returns the events of the class `server` in the audit of a node.
+fn audited(place: &Place) -> Vec<String> {
+    let text = std::fs::read_to_string(place.path("audit")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .filter(|line| line["class"] == "server")
+        .map(|line| line["event"].as_str().unwrap().to_owned())
+        .collect()
 }

@@ -139,7 +139,10 @@ impl Census {
             }
         }
         self.follow(&list, ending);
-        self.list = Some(list);
+        if let Some(before) = self.list.replace(list.clone()) {
+            // If it is full, or there is no audit, the change is in the log.
+            _ = self.all.lists.try_send((before.addresses().to_vec(), list.addresses().to_vec()));
+        }
     }
 
     /// Reads something from the bucket. An error is logged when it is another one than before.
