@@ -16,6 +16,10 @@ use std::net::SocketAddr;
 /// Number of writes of unknown outcome whose times are kept.
 const WRITES_MAX: usize = 32;
 
+/// Number of lifetimes of a lease after which another process of the same name, which renews it, is reported. One that hands over to
+/// this one ends before.
+const TAKEN_TTLS: u32 = 5;
+
 /// How far the membership is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -36,6 +40,8 @@ pub(crate) enum LeaseChange {
     Lost(Incarnation),
     Left,
     Trouble(String),
+    /// Another process renews a lease of this name.
+    NameTaken(Vec<SocketAddr>),
 }
 
 #[derive(Debug)]
@@ -56,6 +62,8 @@ pub(crate) struct Lease {
     renew_at: Monotonic,
     until: Option<Monotonic>,
     joined_at: Monotonic,
+    /// The lease of another process that was read last, while this one is joining, and since when that has been there.
+    other: Option<(Incarnation, u64, Monotonic)>,
 }
 
 /// The next request.
@@ -88,6 +96,7 @@ impl Lease {
             renew_at: now,
             until: None,
             joined_at: now,
+            other: None,
         }
     }
 
@@ -239,7 +248,20 @@ impl Lease {
             let sent = sent.map(|(_, sent)| *sent);
             return self.own(now, &record, sent);
         }
-        (self.stage != Stage::Joining).then(|| self.lose(now))
+        if self.stage != Stage::Joining {
+            return Some(self.lose(now));
+        }
+        self.is_taken(now, &record).then_some(LeaseChange::NameTaken(record.addresses))
+    }
+
+    /// Notes the lease of another process, for whose end this one waits. Returns whether it goes on for long, and was renewed again.
+    fn is_taken(&mut self, now: Monotonic, record: &NodeRecord) -> bool {
+        let before = self.other.filter(|(incarnation, ..)| *incarnation == record.incarnation);
+        let since = before.map_or(now, |(.., since)| since);
+        self.other = Some((record.incarnation, record.sequence, since));
+        let is_renewed = before.is_some_and(|(_, sequence, _)| sequence != record.sequence);
+        let is_long = now.since(since) >= self.timing.ttl() * TAKEN_TTLS;
+        record.state == NodeState::Live && is_renewed && is_long
     }
 
     /// The object is this membership's, and was perhaps written by a request sent at `sent`.

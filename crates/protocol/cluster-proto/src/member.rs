@@ -412,6 +412,7 @@ impl Member {
             Some(LeaseChange::Trouble(why)) => {
                 Notice::Trouble { object: self.lease.object().to_owned(), why }
             }
+            Some(LeaseChange::NameTaken(addresses)) => Notice::NameTaken(addresses),
             Some(LeaseChange::Lost(incarnation)) => {
                 self.was_valid = false;
                 for own in self.partitions.values_mut() {

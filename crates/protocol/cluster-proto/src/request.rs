@@ -4,6 +4,7 @@ use crate::names::{Epoch, Incarnation, NodeName, PartitionName, Tag};
 use crate::phase::Phase;
 use crate::takeover::Takeover;
 use base::HostUuid;
+use std::net::SocketAddr;
 
 /// Number of a request, unique within a [`Member`](crate::Member).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +84,8 @@ pub enum Notice {
     Lost(Incarnation),
     /// The node has left.
     Left,
+    /// Another process has this node's name, and renews its lease; it is called at these addresses. This one waits until that ends.
+    NameTaken(Vec<SocketAddr>),
     /// This node has evicted another, whose lease had ended.
     Evicted(NodeName, Incarnation),
     /// A partition has another phase.

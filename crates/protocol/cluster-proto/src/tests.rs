@@ -288,6 +288,29 @@ fn a_node_whose_lease_was_removed_owns_nothing() {
 }
 
 #[test]
+fn a_process_is_warned_of_another_one_with_its_name() {
+    let mut bucket = Bucket::default();
+    let (mut first, mut second) = (member("a", 1), member("a", 2));
+    run(&mut first, &mut bucket, 0, 10);
+    let warning = Action::Notice(Notice::NameTaken(vec!["192.0.2.1:7010".parse().unwrap()]));
+    let mut warnings = |from_s: u64, to_s: u64, is_alive: bool| {
+        let mut count = 0;
+        for from in (from_s..to_s).map(|second| second * 1000) {
+            if is_alive {
+                run(&mut first, &mut bucket, from, from + 10);
+            }
+            let actions = run(&mut second, &mut bucket, from + 20, from + 990);
+            count += actions.iter().filter(|action| **action == warning).count();
+        }
+        count
+    };
+    assert_eq!(warnings(1, 31, true), 0, "it may be handing over");
+    assert!(warnings(31, 40, true) >= 5);
+    assert_eq!(warnings(40, 60, false), 0, "its lease is waited for in silence");
+    assert!(second.has_lease(at(60_000)));
+}
+
+#[test]
 fn an_evicted_owner_closes_and_joins_anew() {
     let mut bucket = Bucket::default();
     let mut owner = serving("a", 1, &mut bucket, 1);

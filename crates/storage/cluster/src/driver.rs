@@ -14,6 +14,7 @@ use cluster_proto::{
 };
 use object_store::ObjectStore;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender};
 use std::time::Duration;
@@ -257,6 +258,7 @@ impl Driver {
             }
             Notice::Trouble { object, why } => self.trouble(&object, &why),
             Notice::Joined(_) => self.report(MemberEvent::Joined),
+            Notice::NameTaken(addresses) => self.name_taken(&addresses),
             Notice::Left => {}
         }
     }
@@ -270,6 +272,18 @@ impl Driver {
         }
         if !is_returned && self.troubles.is_news(clock::now(), object, why) {
             tracing::error!(object, "an object of the cluster cannot be used: {why}; trying again");
+        }
+    }
+
+    /// Another process renews the lease of this node's name.
+    fn name_taken(&mut self, addresses: &[SocketAddr]) {
+        let (node, object) = (&self.node, lease_object(&self.folder, &self.node));
+        let why = format!("another process has the name {node}");
+        if self.troubles.is_news(clock::now(), &object, &why) {
+            tracing::error!(
+                ?addresses,
+                "{why}: give one of the two nodes another name (`cluster.node`), or stop that process"
+            );
         }
     }
 
