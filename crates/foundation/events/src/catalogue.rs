@@ -180,7 +180,7 @@ figures! {
         received: counter Bytes,
         /// Time until the answer began.
         time: histogram Nanoseconds,
-        /// Time for which all requests have failed; 0 if the last one did not, or is more than a minute ago.
+        /// Time from the first to the last of the failures since a request succeeded; 0 if the last request succeeded, or failed more than a minute ago.
         failing: gauge Nanoseconds,
     }
 }

@@ -28,7 +28,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -388,8 +388,13 @@ pub(crate) fn wait(
 
 /// Moves a partition that is open to `open`; returns one that is not.
 fn still_opening(opening: Opening, open: &mut Vec<Held>) -> Option<Opening> {
-    let Ok(held) = opening.opened.try_recv() else { return Some(opening) };
-    open.push(held);
+    match opening.opened.try_recv() {
+        Err(TryRecvError::Empty) => return Some(opening),
+        Err(TryRecvError::Disconnected) => {
+            tracing::error!(partition = %opening.id, "the thread that opens it has failed; its volumes stay offline");
+        }
+        Ok(held) => open.push(held),
+    }
     opening.join();
     None
 }

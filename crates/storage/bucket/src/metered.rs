@@ -38,6 +38,11 @@ impl Metered {
     ) -> Result<T> {
         let mut asked = Asked::new(&self.meter, kind);
         let result = request.await;
+        if let Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) = result {
+            // The client has not sent it.
+            asked.is_over = true;
+            return result;
+        }
         let received = result.as_ref().map_or(0, received);
         let sent = if result.is_ok() { sent as u64 } else { 0 };
         asked.end(end_of(&result), (sent, received));
@@ -48,7 +53,8 @@ impl Metered {
     fn listed(&self, list: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
         let own = self.clone();
         let first = async move {
-            let mut list = list;
+            // Not every list may be polled again after its end.
+            let mut list = list.fuse();
             let first = own.measure(RequestKind::List, 0, list.try_next(), |_| 0).await?;
             Ok::<_, Error>(stream::iter(first.map(Ok)).chain(list))
         };
@@ -231,5 +237,25 @@ mod tests {
         assert_eq!((get.requests, get.received, get.failed, get.unanswered), (5, 30, 1, 1));
         assert!(get.failing > 0 && get.time.count() == 5);
         assert_eq!((list.requests, delete.requests, copied.requests, part.requests), (1, 1, 1, 0));
+    }
+
+    /// The lists of an S3 client panic if they are polled after their end.
+    #[test]
+    fn lists_are_not_polled_after_their_end() {
+        let entry = || ObjectMeta {
+            location: Path::from("a"),
+            last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
+            size: 1,
+            e_tag: None,
+            version: None,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let bucket = Metered::new(Arc::new(object_store::memory::InMemory::new()), Arc::default());
+        for count in [0, 1, 3] {
+            let next = move |left: usize| async move { (left > 0).then(|| (Ok(entry()), left - 1)) };
+            let list = bucket.listed(stream::unfold(count, next).boxed());
+            let listed: Vec<_> = runtime.block_on(list.try_collect()).unwrap();
+            assert_eq!(listed.len(), count);
+        }
     }
 }

@@ -468,7 +468,10 @@ impl Probe<'_> {
                 return Err(error.to_string());
             }
         }
-        upload.complete().await.map_err(failed)?;
+        if let Err(error) = upload.complete().await {
+            _ = upload.abort().await;
+            return Err(error.to_string());
+        }
         self.expect(&name, &whole).await?;
         if has_metadata { self.expect_metadata(&name).await } else { Ok(()) }
     }

@@ -15,9 +15,7 @@ pub(crate) async fn perform(bucket: &dyn ObjectStore, request: Request, limit: D
             Operation::Read => read(bucket, &path).await,
             Operation::Create(bytes) => match write(bucket, &path, bytes, PutMode::Create).await {
                 // A creation needs nothing but the bucket.
-                Err(Error::NotFound { source, .. }) => {
-                    Answer::Refused(format!("there is no such bucket: {source}"))
-                }
+                Err(Error::NotFound { source, .. }) => Answer::Refused(format!("{NO_BUCKET}: {source}")),
                 written => settled(written),
             },
             Operation::Replace(Tag { e_tag, version }, bytes) => {
@@ -62,10 +60,21 @@ pub(crate) async fn read_record(bucket: &dyn ObjectStore, path: &Path) -> Result
     }
 }
 
+const NO_BUCKET: &str = "there is no such bucket, or something else answers at the endpoint";
+
+/// Returns the answer for an error that an object was not found. A membership ends if its object is gone, so the bucket itself must have
+/// said that of the object.
+fn not_found(why: &str) -> Answer {
+    if why.contains("NoSuchBucket") || why.to_ascii_lowercase().contains("<html") {
+        return Answer::Refused(format!("{NO_BUCKET}: {why}"));
+    }
+    Answer::Missing
+}
+
 async fn read(bucket: &dyn ObjectStore, path: &Path) -> Answer {
     let found = match bucket.get(path).await {
         Ok(found) => found,
-        Err(Error::NotFound { .. }) => return Answer::Missing,
+        Err(error @ Error::NotFound { .. }) => return not_found(&error.to_string()),
         Err(error) => return failed(&error),
     };
     let Some(tag) = tag(found.meta.e_tag.clone(), found.meta.version.clone()) else { return without_tag() };
@@ -111,4 +120,20 @@ fn tag(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
 /// A write cannot be made conditional on an answer without an ETag.
 fn without_tag() -> Answer {
     Answer::Unknown("the answer has no ETag".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_bucket_says_that_an_object_is_gone() {
+        let text = |body: &str| format!("Object at location nodes/a not found: 404 Not Found: {body}");
+        for body in ["<Error><Code>NoSuchBucket</Code></Error>", "<HTML><body>no such site</body></HTML>"] {
+            assert!(matches!(not_found(&text(body)), Answer::Refused(why) if why.starts_with(NO_BUCKET)));
+        }
+        for body in ["<Error><Code>NoSuchKey</Code></Error>", ""] {
+            assert_eq!(not_found(&text(body)), Answer::Missing);
+        }
+    }
 }

@@ -83,7 +83,10 @@ impl BucketMeter {
             RequestEnd::Unanswered => figures.unanswered += 1,
         }
         drop(shard);
-        self.failures[kind as usize].note(end, nanoseconds(self.begun.elapsed()).max(1));
+        // A bucket that copies nothing is good enough.
+        if (kind, end) != (RequestKind::Copy, RequestEnd::Refused) {
+            self.failures[kind as usize].note(end, nanoseconds(self.begun.elapsed()).max(1));
+        }
     }
 
     /// Returns the figures for each kind of request.
@@ -107,10 +110,11 @@ impl Failures {
         _ = self.first.compare_exchange(0, now, Relaxed, Relaxed);
     }
 
+    /// Returns the time between the first failure and the last: one alone may have been given up by the caller.
     fn failing(&self, now: u64) -> u64 {
         let (first, last) = (self.first.load(Relaxed), self.last.load(Relaxed));
         let is_over = first == 0 || now.saturating_sub(last) > nanoseconds(MEMORY);
-        if is_over { 0 } else { now.saturating_sub(first).max(1) }
+        if is_over { 0 } else { last.saturating_sub(first) }
     }
 }
 
@@ -129,9 +133,10 @@ mod tests {
         meter.count(RequestKind::Get, RequestEnd::Done, time, (0, 500));
         meter.count(RequestKind::Put, RequestEnd::Conflict, time, (100, 0));
         meter.count(RequestKind::Put, RequestEnd::Unanswered, time, (100, 0));
+        meter.count(RequestKind::Put, RequestEnd::Unanswered, time, (0, 0));
         let [put, get, rest @ ..] = meter.figures();
         assert_eq!((get.requests, get.received, get.time.count(), get.failing), (1, 500, 1, 0));
-        assert_eq!((put.requests, put.conflicts, put.unanswered, put.sent), (2, 1, 1, 200));
+        assert_eq!((put.requests, put.conflicts, put.unanswered, put.sent), (3, 1, 2, 200));
         assert!(put.failing > 0 && rest.iter().all(|row| *row == BucketFigures::default()));
         meter.count(RequestKind::Put, RequestEnd::Done, time, (100, 0));
         assert_eq!(meter.figures()[0].failing, 0);
@@ -142,10 +147,12 @@ mod tests {
         let (failures, second) = (Failures::default(), 1_000_000_000);
         failures.note(RequestEnd::Failed, second);
         failures.note(RequestEnd::Refused, 31 * second);
-        assert_eq!(failures.failing(91 * second), 90 * second);
+        assert_eq!(failures.failing(91 * second), 30 * second);
         assert_eq!(failures.failing(92 * second), 0);
         failures.note(RequestEnd::Done, 92 * second);
         failures.note(RequestEnd::Unanswered, 93 * second);
-        assert_eq!(failures.failing(95 * second), 2 * second);
+        assert_eq!(failures.failing(95 * second), 0);
+        failures.note(RequestEnd::Failed, 96 * second);
+        assert_eq!(failures.failing(97 * second), 3 * second);
     }
 }

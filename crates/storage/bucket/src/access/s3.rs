@@ -199,7 +199,7 @@ fn parse_profile(text: &[u8], profile: &str) -> Result<AwsCredential, String> {
             section = name.trim();
         }
         let Some((name, value)) = line.split_once('=').filter(|_| section == profile) else { continue };
-        let value = Some(value.trim().to_owned());
+        let value = Some(value.trim().to_owned()).filter(|value| !value.is_empty());
         match name.trim() {
             "aws_access_key_id" => key_id = value,
             "aws_secret_access_key" => secret_key = value,
