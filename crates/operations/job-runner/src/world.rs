@@ -6,7 +6,7 @@ use afs_idl::vol::{self, RestoreRequest};
 use afs_idl::{CallStream, ClientConnection, cellar};
 use base::{AbortCode, UnixTime};
 use cell_client::network::now;
-use cell_client::{CellClient, Interface, ubik};
+use cell_client::{CellClient, Interface};
 use jobs::{Control, Job, JobError, Traffic, World};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -178,7 +178,7 @@ impl World for CellWorld<'_> {
         }
         let connection = self.cell.connection(server, Interface::Cellar);
         match cellar::get_server_info(&*connection, &cellar::GetServerInfoRequest) {
-            Err(code) if ubik::is_silence(code) => false,
+            Err(AbortCode::RX_CALL_DEAD | AbortCode::RX_CALL_TIMEOUT | AbortCode::RX_RESTARTING) => false,
             answer => {
                 self.cellars.lock().insert(server, answer.is_ok());
                 answer.is_ok()

@@ -41,6 +41,8 @@ pub struct RemoteLocator {
     cell: Arc<CellClient>,
     /// Guards only the table; no call is made under it.
     answers: Mutex<HashMap<Vec<u8>, Remembered>>,
+    /// Until when no location server is asked, since none has answered.
+    resting: Mutex<Option<Instant>>,
 }
 
 /// An answer and its expiry time.
@@ -49,7 +51,7 @@ type Remembered = (Instant, Result<VolumeInfo, AbortCode>);
 impl RemoteLocator {
     /// Uses the location servers of `cell`.
     pub fn new(cell: Arc<CellClient>) -> RemoteLocator {
-        RemoteLocator { cell, answers: Mutex::default() }
+        RemoteLocator { cell, answers: Mutex::default(), resting: Mutex::default() }
     }
 
     fn ask(&self, name: &[u8]) -> Result<VolumeInfo, AbortCode> {
@@ -77,7 +79,13 @@ impl VolumeLocator for RemoteLocator {
         if let Some((_, answer)) = known.filter(|(until, _)| now < *until) {
             return answer;
         }
+        if self.resting.lock().is_some_and(|until| now < until) {
+            return Err(AbortCode::VBUSY);
+        }
         let answer = self.ask(name);
+        if matches!(answer, Err(AbortCode::VBUSY)) {
+            *self.resting.lock() = Some(Instant::now() + ABSENT_LIFETIME);
+        }
         let lifetime = if answer.is_ok() { FOUND_LIFETIME } else { ABSENT_LIFETIME };
         let mut answers = self.answers.lock();
         if answers.len() >= ANSWERS_MAX {
@@ -108,7 +116,7 @@ fn from_entry(entry: &NVldbEntry) -> VolumeInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cell_client::fakes::behind;
+    use cell_client::fakes::{behind, server};
 
     #[test]
     fn a_volume_unknown_to_the_first_location_server_is_found() {
@@ -119,5 +127,17 @@ mod tests {
         asked.lock().clear();
         assert_eq!(locator.locate(b"none").err(), Some(AbortCode::VNOVOL));
         assert_eq!(asked.lock().len(), 3, "it is nowhere if nobody knows it");
+    }
+
+    /// Many calls to volumes of a partition that is not open would wait for servers that are gone, too.
+    #[test]
+    fn location_servers_that_are_silent_are_left_alone() {
+        let (fakes, asked) = behind::cell();
+        let locator = RemoteLocator::new(fakes.cell(3));
+        (1..=3).for_each(|number| fakes.fail(server(number), Some(AbortCode::RX_CALL_DEAD)));
+        assert_eq!(locator.locate(b"new").err(), Some(AbortCode::VBUSY));
+        asked.lock().clear();
+        assert_eq!(locator.locate(b"none").err(), Some(AbortCode::VBUSY));
+        assert!(asked.lock().is_empty());
     }
 }

@@ -32,10 +32,10 @@ const DATABASES_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which the ownership of partitions in buckets is checked.
 const OWNERSHIP_PERIOD: Duration = Duration::from_secs(1);
 
-/// Time limit for active calls when another process or node takes over. New calls wait meanwhile, and Linux gives up
-/// a call after 20 seconds of silence.
+/// Time limit for active calls when a server or an address goes. New calls wait meanwhile for the next process or node, and
+/// Linux gives up a call after 20 seconds of silence.
 pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(5);
-/// Interval at which [`Running::drain`] checks.
+/// Interval at which [`drain`] checks.
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
 
 /// The open partitions; those in buckets may be added while the server runs.
@@ -65,20 +65,26 @@ pub struct Running {
     pub(crate) node: Option<Leaving>,
 }
 
-/// A node that leaves when this is dropped, also if a thread that has not ended yet still holds the node.
-pub(crate) struct Leaving(pub(crate) Arc<Node>);
+/// A node that leaves when this is dropped, also if a thread that has not ended yet still holds the node. Then the audit ends, which
+/// has the partitions that were given up before.
+pub(crate) struct Leaving {
+    pub(crate) node: Arc<Node>,
+    pub(crate) trail: Option<Arc<Trail>>,
+}
 
 impl Deref for Leaving {
     type Target = Node;
 
     fn deref(&self) -> &Node {
-        &self.0
+        &self.node
     }
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.0.leave();
+        self.node.leave();
+        self.node.end_audit();
+        self.trail.iter().for_each(|trail| trail.stop());
     }
 }
 
@@ -203,12 +209,7 @@ impl Running {
         self.node.iter().for_each(|node| node.withdraw());
         self.ending.store(true, Ordering::Relaxed);
         self.trail.iter().for_each(|trail| trail.ending());
-        // At once: each waits for its clients.
-        std::thread::scope(|scope| {
-            for server in self.servers.drain(..) {
-                scope.spawn(move || server.stop());
-            }
-        });
+        stop(std::mem::take(&mut self.servers));
         for thread in self.background.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -217,10 +218,24 @@ impl Running {
         self.ways.0.way.close();
         self.ways.1.way.close();
         self.node.iter().for_each(|node| node.way.close());
-        self.node.iter().for_each(|node| node.end_audit());
-        self.trail.iter().for_each(|trail| trail.stop());
+        if self.node.is_none() {
+            self.trail.iter().for_each(|trail| trail.stop());
+        }
         self.event_log.take();
     }
+}
+
+/// Stops ports at once, since each waits for its clients.
+fn stop(servers: Vec<Arc<Server>>) {
+    std::thread::scope(|scope| {
+        for server in servers {
+            let stopping = Arc::clone(&server);
+            let begun = std::thread::Builder::new().spawn_scoped(scope, move || stopping.stop());
+            if begun.is_err() {
+                server.stop();
+            }
+        }
+    });
 }
 
 /// Drops packets that would begin new calls, and waits a few seconds for active ones.

@@ -108,6 +108,7 @@ pub(crate) fn start_inheriting(
         ways,
         background,
         ending,
+        node: stores.node.map(|node| Leaving { node, trail: trail.clone() }),
         trail,
         keys: (keys, cell),
         event_log: Some(event_log),
@@ -115,7 +116,6 @@ pub(crate) fn start_inheriting(
         partitions: stores.partitions,
         databases,
         cluster_port: settings.cluster.as_ref().map(|cluster| cluster.port),
-        node: stores.node.map(Leaving),
     })
 }
 

@@ -91,8 +91,8 @@ pub struct Member {
     lease: Lease,
     peers: Peers,
     partitions: BTreeMap<PartitionName, Ownership>,
-    /// Leases that were seen unchanged for long, of nodes that have nothing that is wanted here.
-    silent: BTreeMap<NodeName, NodeRecord>,
+    /// Leases that were seen unchanged for long, of nodes that have nothing that is wanted here, and since when that is known.
+    silent: BTreeMap<NodeName, (NodeRecord, Monotonic)>,
     actions: VecDeque<Action>,
     requests: u64,
     /// Whether the lease was valid when that was last checked.
@@ -167,12 +167,13 @@ impl Member {
         self.watch_peers(now);
     }
 
-    /// Evicts a node whose lease the shell has seen unchanged for long, although nothing is wanted that it has; not if the lease
-    /// has changed since, and not before this member itself has seen it unchanged for a whole TTL.
+    /// Evicts a node whose lease the shell has seen unchanged for long, although nothing is wanted that it has, after a whole TTL
+    /// from the first call on; not if the lease changes, and not if that of this node lapses: the bucket may have been away.
     pub fn evict(&mut self, now: Monotonic, silent: NodeRecord) {
-        let has_room = self.silent.len() < SILENT_MAX;
+        let is_known = self.silent.get(&silent.node).is_some_and(|(known, _)| *known == silent);
+        let has_room = self.silent.len() < SILENT_MAX && !is_known;
         if silent.state == NodeState::Live && silent.node != self.lease.node && has_room && !self.is_leaving {
-            self.silent.insert(silent.node.clone(), silent);
+            self.silent.insert(silent.node.clone(), (silent, now));
             self.watch_peers(now);
         }
     }
@@ -415,6 +416,7 @@ impl Member {
             Some(LeaseChange::NameTaken(addresses)) => Notice::NameTaken(addresses),
             Some(LeaseChange::Lost(incarnation)) => {
                 self.was_valid = false;
+                self.silent.clear();
                 for own in self.partitions.values_mut() {
                     own.apply(PhaseEvent::Lost, now, &mut self.actions);
                 }
@@ -429,6 +431,7 @@ impl Member {
         let is_valid = self.lease.is_valid(now);
         if is_valid != self.was_valid && self.lease.is_held() {
             self.was_valid = is_valid;
+            self.silent.clear();
             let notice = if is_valid { Notice::Resumed } else { Notice::Lapsed };
             self.actions.push_back(Action::Notice(notice));
         }
@@ -452,9 +455,12 @@ impl Member {
                 evict.insert(incarnation);
             }
         }
-        self.silent.retain(|_, seen| self.peers.may_be(seen));
-        for (node, seen) in &self.silent {
-            needed.entry(node.clone()).or_default().insert(seen.incarnation);
+        self.silent.retain(|_, (seen, _)| self.peers.may_be(seen));
+        for (node, (seen, since)) in &self.silent {
+            let evict = needed.entry(node.clone()).or_default();
+            if now.since(*since) >= self.timing.wait(seen.ttl.max(self.timing.ttl())) {
+                evict.insert(seen.incarnation);
+            }
         }
         self.peers.watch(&needed, now);
     }

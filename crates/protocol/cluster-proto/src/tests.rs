@@ -276,6 +276,30 @@ fn a_node_that_was_taken_for_silent_stays_if_it_renews() {
     assert!(other.nodes().is_empty());
 }
 
+/// Nodes renew their leases one after the other when the bucket is back; whichever is first evicts none of the others.
+#[test]
+fn the_end_of_an_outage_evicts_no_node() {
+    let mut bucket = Bucket::default();
+    let mut owner = serving("a", 1, &mut bucket, 1);
+    let mut other = member("b", 2);
+    other.follow(at(0), &partition());
+    for second in 0..10 {
+        run(&mut owner, &mut bucket, second * 1000 + 20, second * 1000 + 1000);
+        run(&mut other, &mut bucket, second * 1000 + 20, second * 1000 + 1000);
+    }
+    other.evict(at(10_000), bucket.lease("a"));
+    run(&mut other, &mut bucket, 80_000, 80_500);
+    other.evict(at(80_500), bucket.lease("a"));
+    run(&mut other, &mut bucket, 80_500, 83_000);
+    assert_eq!(bucket.lease("a").state, NodeState::Live);
+    run(&mut owner, &mut bucket, 83_000, 84_000);
+    for second in 84..100 {
+        run(&mut owner, &mut bucket, second * 1000, second * 1000 + 980);
+        run(&mut other, &mut bucket, second * 1000, second * 1000 + 980);
+    }
+    assert_eq!((bucket.lease("a").state, owner.incarnation().count), (NodeState::Live, 1));
+}
+
 #[test]
 fn a_node_whose_lease_was_removed_owns_nothing() {
     let mut bucket = Bucket::default();

@@ -12,6 +12,9 @@ const FRESH: Duration = Duration::from_millis(3500);
 /// hurry: the node may be restarting.
 const SILENT_TTLS: u32 = 10;
 
+/// Time without a reading after which all are read anew: a lease may have changed meanwhile, or could not be renewed.
+const GAP: Duration = Duration::from_secs(20);
+
 /// Leases as they were seen.
 #[derive(Default)]
 pub(super) struct Leases {
@@ -45,8 +48,12 @@ impl Leases {
     /// Notes all leases as they were read.
     pub(super) fn note(&mut self, records: Vec<NodeRecord>, now: Instant) {
         self.begun.get_or_insert(now);
+        let is_gap = self.age(now).is_some_and(|age| age >= GAP);
         self.read = Some(now);
         let mut before = std::mem::take(&mut self.nodes);
+        if is_gap {
+            before.clear();
+        }
         for record in records {
             let seen = match before.remove(&record.node) {
                 Some(known) if known.record == record => known,
@@ -146,8 +153,10 @@ mod tests {
         let numbers = |live, silent| Numbers { live, silent, dead: 1 };
         assert_eq!(note(&mut leases, 0), (numbers(0, 2), vec![]), "nothing was seen to change yet");
         assert_eq!(note(&mut leases, 10), (numbers(2, 0), vec![]));
-        assert_eq!(note(&mut leases, 20), (numbers(1, 1), vec![]));
-        assert_eq!(note(&mut leases, 69), (numbers(1, 1), vec![]));
+        for second in [20, 30, 40, 50, 60, 69] {
+            assert_eq!(note(&mut leases, second), (numbers(1, 1), vec![]));
+        }
         assert_eq!(note(&mut leases, 70), (numbers(1, 1), vec!["quiet".to_owned()]));
+        assert_eq!(note(&mut leases, 95), (numbers(0, 2), vec![]), "the bucket was away");
     }
 }
