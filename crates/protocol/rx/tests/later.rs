@@ -104,7 +104,7 @@ fn a_stopping_server_ends_the_calls_that_were_left() {
         third.end(Ok(()));
     });
     let mut ends = [answered, failed, lost].map(|asking| asking.join().unwrap().map(|reply| reply.len()));
-    ends.sort_unstable_by_key(|end| end.is_err());
+    ends.sort_unstable_by_key(Result::is_err);
     assert_eq!(ends, [Ok(7), Err(AbortCode::RX_RESTARTING), Err(AbortCode::RX_RESTARTING)]);
 }
 

@@ -22,6 +22,7 @@ pub(crate) struct Troubles {
 impl Troubles {
     /// Notes why an object cannot be used. Returns whether that is to be logged.
     pub(crate) fn is_news(&mut self, now: Monotonic, object: &str, why: &str) -> bool {
+        let why = without_ids(why);
         let is_known = |(last, at): &(String, Monotonic)| last == why && now.since(*at) < PERIOD;
         if self.last.get(object).is_some_and(is_known) {
             return false;
@@ -31,6 +32,11 @@ impl Troubles {
         }
         true
     }
+}
+
+/// Returns an error without what is different in each answer of a server.
+fn without_ids(why: &str) -> &str {
+    why.split_once("<RequestId>").map_or(why, |(before, _)| before)
 }
 
 /// A request to the bucket that failed.
@@ -86,6 +92,18 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_same_trouble_is_logged_once_a_minute() {
+        let mut troubles = Troubles::default();
+        let mut is_news = |seconds, why: &str| {
+            troubles.is_news(Monotonic(1) + Duration::from_secs(seconds), "nodes/a", why)
+        };
+        assert!(is_news(0, "403 <Code>AccessDenied</Code><RequestId>1</RequestId>"));
+        assert!(!is_news(59, "403 <Code>AccessDenied</Code><RequestId>2</RequestId>"));
+        assert!(is_news(60, "403 <Code>AccessDenied</Code><RequestId>3</RequestId>"));
+        assert!(is_news(61, "404 <Code>NoSuchBucket</Code><RequestId>4</RequestId>"));
+    }
 
     #[test]
     fn a_failure_counts_until_its_object_is_answered() {

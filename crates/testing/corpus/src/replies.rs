@@ -272,6 +272,7 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::GetSlowCallsReply>,
     crate::idl::check::<cellar::SetLoggedEventsReply>,
     crate::idl::check::<cellar::GiveUpPartitionReply>,
+    crate::idl::check::<cellar::RemoveNodeReply>,
     crate::idl::check::<cellar::StartProfileReply>,
     crate::idl::check::<cellar::GetProfileReply>,
     crate::idl::check::<cellar::StopProfileReply>,

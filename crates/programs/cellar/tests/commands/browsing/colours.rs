@@ -52,7 +52,7 @@ window.contrasts = () => {
 
 /// Views that may be empty in this cell: no audit is configured, no caller is rejected, and there may have
 /// been no events.
-const BARE: [&str; 3] = ["#/table/audit", "#/table/events", "#/table/refusals"];
+const BARE: [&str; 4] = ["#/table/audit", "#/table/buckets", "#/table/events", "#/table/refusals"];
 
 /// Checks every view in the navigation, and these.
 pub(super) fn everything_can_be_read(browser: &mut Browser, views: &[&str]) {
