@@ -111,7 +111,7 @@ fn probe(cell: &Cell) -> Result<()> {
     let probed = cell.run(&format!("cellar bucket probe /vicepb --json --config {}", config(cell)))?.ok()?;
     let probed: Value = serde_json::from_str(&probed).context(probed)?;
     ensure!(probed["usable"] == true, "{probed}");
-    ensure!(probed["operations"].as_array().is_some_and(|all| all.len() == 9), "{probed}");
+    ensure!(probed["operations"].as_array().is_some_and(|all| all.len() == 12), "{probed}");
     let wrong = format!(
         "AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=wr0ng-{SECRET} cellar bucket probe s3://cellar/x \
          --endpoint http://127.0.0.1:8333 --allow-http"
