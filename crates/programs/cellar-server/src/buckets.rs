@@ -362,6 +362,7 @@ pub(crate) fn wait(
     has_others: bool,
     interrupted: &AtomicBool,
 ) -> Result<(Vec<Held>, Vec<Opening>)> {
+    let is_any = !openings.is_empty();
     let (begun, mut open, mut later) = (Instant::now(), Vec::new(), openings);
     let mut is_logged = false;
     while !later.is_empty() {
@@ -379,6 +380,9 @@ pub(crate) fn wait(
             tracing::warn!(?waiting, "there is no other partition to serve; waiting for these");
         }
         std::thread::sleep(NAP);
+    }
+    if is_any && !has_others && open.is_empty() && later.is_empty() {
+        bail!("no partition could be opened; the log says why");
     }
     for opening in &later {
         tracing::warn!(partition = %opening.id, "not open yet; its volumes are offline until it is");

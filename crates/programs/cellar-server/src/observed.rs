@@ -35,7 +35,7 @@ pub struct Observatory {
     /// Guards the list, which is complete once all ports are open.
     ports: Mutex<Vec<(&'static str, Weak<Server>)>>,
     /// Counters of all partitions in the configuration.
-    disks: Vec<(PartitionId, Meters)>,
+    meters: Vec<(PartitionId, Meters)>,
     file_server: OnceLock<Weak<FileServer>>,
     node: OnceLock<Weak<Node>>,
     calls: OnceLock<Weak<Calls>>,
@@ -49,7 +49,7 @@ impl Observatory {
     /// Creates an observatory for a process that starts now, with these counters and volumes, and optionally an
     /// audit and a history of probes.
     pub fn new(
-        disks: Vec<(PartitionId, Meters)>,
+        meters: Vec<(PartitionId, Meters)>,
         volumes: &Arc<Volumes>,
         trail: Option<Arc<Trail>>,
         probe_history: Option<PathBuf>,
@@ -62,7 +62,7 @@ impl Observatory {
             volumes,
             recorder: Arc::default(),
             ports,
-            disks,
+            meters,
             file_server,
             node,
             calls,
@@ -220,7 +220,7 @@ impl Observed for Observatory {
 
     fn disks(&self) -> Sheet<DiskFigures> {
         let mut sheet = Sheet::new(Table::Disks.labels());
-        for (id, meter) in &self.disks {
+        for (id, meter) in &self.meters {
             for (access, figures) in ACCESSES.into_iter().zip(meter.disk.figures()) {
                 sheet.push([id.to_string(), access.to_owned()], figures);
             }
@@ -230,7 +230,7 @@ impl Observed for Observatory {
 
     fn buckets(&self) -> Sheet<BucketFigures> {
         let mut sheet = Sheet::new(Table::Buckets.labels());
-        for (id, meter) in &self.disks {
+        for (id, meter) in &self.meters {
             let all = REQUESTS.into_iter().zip(meter.bucket.figures());
             for (request, figures) in all.filter(|(_, figures)| figures.requests > 0) {
                 sheet.push([id.to_string(), request.to_owned()], figures);
@@ -312,7 +312,7 @@ impl Observed for Observatory {
 
     fn partitions(&self) -> Sheet<PartitionFigures> {
         let mut sheet = Sheet::new(Table::Partitions.labels());
-        for (id, _) in self.disks.iter().filter(|(id, _)| !self.is_elsewhere(*id)) {
+        for (id, _) in self.meters.iter().filter(|(id, _)| !self.is_elsewhere(*id)) {
             sheet.push([id.to_string()], self.partition_figures(*id));
         }
         sheet

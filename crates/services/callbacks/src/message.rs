@@ -49,7 +49,7 @@ pub enum Asked {
     Silent,
     /// What is there has answered, but not with an identification. It may be a program without a callback service.
     Refused,
-    /// It is not known what is there: the call could not be made or took too long.
+    /// The outcome is unknown: the call could not be made or took too long.
     Failed,
 }
 

@@ -10,7 +10,6 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
-use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,18 +28,7 @@ impl Bounded {
     }
 }
 
-/// Without the client's settings, which include the id of the key.
-impl fmt::Debug for Bounded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Bounded({})", self.bucket)
-    }
-}
-
-impl fmt::Display for Bounded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.bucket.fmt(f)
-    }
-}
+crate::show_as_bucket!(Bounded);
 
 /// Waits for a request for at most `limit`.
 async fn within<T>(limit: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
@@ -52,17 +40,7 @@ async fn within<T>(limit: Duration, request: impl Future<Output = Result<T>>) ->
 /// not that the certificate is unknown.
 fn explained(error: Error) -> Error {
     let Error::Generic { store, source } = error else { return error };
-    let mut text = source.to_string();
-    let mut reason = source.source();
-    while let Some(inner) = reason {
-        let what = inner.to_string();
-        if !text.contains(&what) {
-            text.push_str(": ");
-            text.push_str(&what);
-        }
-        reason = inner.source();
-    }
-    Error::Generic { store, source: text.into() }
+    Error::Generic { store, source: crate::with_causes(&*source).into() }
 }
 
 #[async_trait]

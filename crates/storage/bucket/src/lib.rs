@@ -5,6 +5,24 @@
 //! those of unknown outcome. [`probe`](probe::probe) tests whether a bucket does what Cellar relies on, and
 //! [`faulty`] is one that fails like a bucket across a network.
 
+/// Shows a wrapper of a bucket as what it wraps, without the client's settings, which include the id of the key.
+macro_rules! show_as_bucket {
+    ($wrapper:ident) => {
+        impl std::fmt::Debug for $wrapper {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, concat!(stringify!($wrapper), "({})"), self.bucket)
+            }
+        }
+
+        impl std::fmt::Display for $wrapper {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.bucket.fmt(f)
+            }
+        }
+    };
+}
+pub(crate) use show_as_bucket;
+
 mod access;
 mod bounded;
 pub mod faulty;
@@ -34,4 +52,17 @@ pub fn is_refusal(error: &Error) -> bool {
             | Error::InvalidPath { .. }
             | Error::UnknownConfigurationKey { .. }
     )
+}
+
+/// Returns an error with its causes, unless it names them itself.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let (mut text, mut next) = (error.to_string(), error.source());
+    while let Some(cause) = next {
+        let shown = cause.to_string();
+        if !text.contains(&shown) {
+            text = format!("{text}: {shown}");
+        }
+        next = cause.source();
+    }
+    text
 }

@@ -10,7 +10,6 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -100,18 +99,7 @@ fn end_of<T>(result: &Result<T>) -> RequestEnd {
     }
 }
 
-/// Without the client's settings, which include the id of the key.
-impl fmt::Debug for Metered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Metered({})", self.bucket)
-    }
-}
-
-impl fmt::Display for Metered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.bucket.fmt(f)
-    }
-}
+crate::show_as_bucket!(Metered);
 
 #[async_trait]
 impl ObjectStore for Metered {

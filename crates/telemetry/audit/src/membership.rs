@@ -14,7 +14,7 @@ use xdr::{Decode, Encode, SliceSource, opaque};
 /// Maximum length of a text: the service addresses of a cluster are shorter, and so are the names of nodes and partitions.
 const TEXT_MAX: usize = 1024;
 
-/// The service of which the records are.
+/// Name of the service in the records.
 const SERVICE: &str = "CELLAR";
 
 /// What has happened to a node, or what it has seen of its cluster.

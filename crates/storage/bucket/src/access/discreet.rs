@@ -12,7 +12,6 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -60,7 +59,7 @@ impl Discreet {
             self.key.refused();
         }
         let hidden = |source: Box<dyn std::error::Error + Send + Sync>| {
-            without_key(&with_causes(&*source), self.key.id().as_deref()).into()
+            without_key(&crate::with_causes(&*source), self.key.id().as_deref()).into()
         };
         match error {
             Error::Generic { store, source } => Error::Generic { store, source: hidden(source) },
@@ -97,22 +96,9 @@ impl Discreet {
 fn may_be_of_key(error: &Error) -> bool {
     match error {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => true,
-        Error::Generic { source, .. } => with_causes(&**source).contains("ExpiredToken"),
+        Error::Generic { source, .. } => crate::with_causes(&**source).contains("ExpiredToken"),
         _ => false,
     }
-}
-
-/// Returns an error with its causes, unless it names them itself.
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let (mut text, mut next) = (error.to_string(), error.source());
-    while let Some(cause) = next {
-        let shown = cause.to_string();
-        if !text.contains(&shown) {
-            text = format!("{text}: {shown}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 fn without_key(text: &str, key_id: Option<&str>) -> String {
@@ -137,18 +123,7 @@ fn without_element(text: &str, element: &str) -> String {
     shown + rest
 }
 
-/// Without the client's settings, which include the id of the key.
-impl fmt::Debug for Discreet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Discreet({})", self.bucket)
-    }
-}
-
-impl fmt::Display for Discreet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.bucket.fmt(f)
-    }
-}
+crate::show_as_bucket!(Discreet);
 
 #[async_trait]
 impl ObjectStore for Discreet {

@@ -161,9 +161,9 @@ pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
             and no other server owns it."
             .into(),
         remedy:
-            "The log says why (`bos getlog SERVER CellarLog`, the line `the partition cannot be opened`; for a bucket \
-                 also `a request to the bucket failed` and `waiting to own the partition`). When it is repaired, \
-                 restart the server, unless it is in a bucket; `cellar store check` lists what is damaged."
+            "The log says why (`bos getlog SERVER CellarLog`, the line `the partition cannot be opened`; for a \
+             bucket also `a request to the bucket failed` and `waiting to own the partition`). When it is \
+             repaired, restart the server, unless it is in a bucket; `cellar store check` lists what is damaged."
                 .into(),
     }
     };
