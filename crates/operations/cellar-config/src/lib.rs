@@ -267,6 +267,12 @@ impl Settings {
         addresses.filter(|address| !is_own(address)).collect()
     }
 
+    /// Whether there are partitions, and all are in buckets: a process on another machine can be this server.
+    pub fn has_buckets_only(&self) -> bool {
+        !self.partitions.is_empty()
+            && self.partitions.iter().all(|partition| partition.place.bucket().is_some())
+    }
+
     /// Describes what is wrong with the roles, as a continuation of the key `server.roles`.
     pub fn roles_refusal(&self) -> Option<&'static str> {
         let has = |role| self.roles.contains(&role);

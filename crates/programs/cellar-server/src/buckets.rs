@@ -111,6 +111,11 @@ impl Held {
         self.ownership.clone().map(|ownership| ownership as Arc<dyn Permit>)
     }
 
+    /// Whether this server may answer calls now.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.ownership.as_ref().is_none_or(|ownership| ownership.may_answer())
+    }
+
     /// Begins to answer calls. The partition's volumes must be known, with its permit.
     pub(crate) fn begin(&self) {
         self.ownership.iter().for_each(|ownership| ownership.begin(&self.owed));
@@ -300,8 +305,7 @@ pub(crate) fn begin(
     if let Some(refusal) = refusal(settings) {
         bail!(refusal);
     }
-    let is_alone = settings.partitions.iter().all(|partition| partition.place.bucket().is_some());
-    let others = Arc::new(AtomicBool::new(!is_alone || means.node.is_some()));
+    let others = Arc::new(AtomicBool::new(!settings.has_buckets_only() || means.node.is_some()));
     let mut all = Vec::new();
     for (partition, (_, meter)) in settings.partitions.iter().zip(meters) {
         if partition.place.bucket().is_none() {
@@ -448,8 +452,7 @@ fn shared(settings: &Settings) -> Option<&cellar_config::BucketSettings> {
     if let Some(cluster) = &settings.cluster {
         return Some(&cluster.bucket);
     }
-    let is_alone = settings.partitions.iter().all(|partition| partition.place.bucket().is_some());
-    settings.partitions.first().filter(|_| is_alone)?.place.bucket()
+    settings.partitions.first().filter(|_| settings.has_buckets_only())?.place.bucket()
 }
 
 /// Returns a function that returns the present addresses of the servers on standby for this one; `None` if there can be

@@ -39,7 +39,10 @@ const RETRY_MIN: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Interval at which the registration is repeated.
 const REPEAT: Duration = Duration::from_secs(3600);
-/// Pause while it is not known whether there are service addresses.
+/// Interval at which a server that other processes can be compares its entry with what it has registered: one that has lost
+/// the partitions may have registered its own view last.
+const CONFIRM: Duration = Duration::from_secs(30);
+/// Pause while it is not known whether there are service addresses, or the partitions are not this process's.
 const UNKNOWN: Duration = Duration::from_millis(500);
 /// Interval at which the machine's addresses are checked.
 const LOOK: Duration = Duration::from_secs(5);
@@ -52,6 +55,18 @@ pub type OnChange = Box<dyn Fn(&[Ipv4Addr], &[Ipv4Addr]) + Send>;
 
 /// Returns the service addresses, none if the servers' own addresses are to be registered; `None` while that is not known.
 pub(crate) type ServiceAddresses = Box<dyn Fn() -> Option<Vec<Ipv4Addr>> + Send>;
+
+/// Whether this process is the server that is registered: other processes may be, which have its UUID.
+pub(crate) type IsOwner = Box<dyn Fn() -> bool + Send>;
+
+/// What the registration of a server depends on that other processes can be.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) standbys: Option<Standbys>,
+    pub(crate) service: Option<ServiceAddresses>,
+    /// `None` if every process with the server's UUID may register, as the nodes of a cluster do.
+    pub(crate) is_owner: Option<IsOwner>,
+}
 
 /// Returns the UUID in the sysid file, which is created if missing.
 pub fn server_uuid(settings: &Settings) -> Result<HostUuid> {
@@ -83,17 +98,18 @@ pub(crate) fn write_sysid(path: &Path, uuid: HostUuid, addresses: &[Ipv4Addr]) -
 }
 
 /// Starts a thread that keeps the server registered until `ending`.
-pub fn register(
+pub(crate) fn register(
     settings: &Arc<Settings>,
     cell: &Arc<CellClient>,
     uuid: HostUuid,
     on_change: OnChange,
-    (standbys, service): (Option<Standbys>, Option<ServiceAddresses>),
+    shared: Shared,
     ending: Arc<AtomicBool>,
 ) -> JoinHandle<()> {
     let mut registrar = Registrar::new(settings, cell, uuid, on_change);
-    registrar.standbys = standbys;
-    registrar.service_now = service;
+    registrar.standbys = shared.standbys;
+    registrar.service_now = shared.service;
+    registrar.is_owner = shared.is_owner;
     registrar.meeting =
         settings.cluster.is_some().then(|| Meeting { until: Instant::now() + MEETING, missed: Vec::new() });
     registrar.note_left_out(settings.announced_now().as_ref());
@@ -125,6 +141,11 @@ struct Registrar {
     /// The addresses of the servers on standby, without the own ones.
     others: Others,
     service_now: Option<ServiceAddresses>,
+    is_owner: Option<IsOwner>,
+    /// What was registered last.
+    registered: Vec<Ipv4Addr>,
+    /// When that was last compared with the entry.
+    confirmed: Instant,
     /// The service addresses; `None` while they are not known.
     service: Option<Vec<Ipv4Addr>>,
     /// Of a node of a cluster.
@@ -154,6 +175,9 @@ impl Registrar {
             standbys: None,
             others: Others::default(),
             service_now: None,
+            is_owner: None,
+            registered: Vec::new(),
+            confirmed: Instant::now(),
             service: Some(Vec::new()),
             meeting: None,
             failures: 0,
@@ -253,9 +277,27 @@ impl Registrar {
             (self.on_change)(&lost, &addresses);
             (self.addresses, self.failures, self.next) = (addresses, 0, Instant::now());
         }
-        if self.pause().is_zero() {
+        if self.pause().is_zero() || self.is_overwritten() {
             self.attempt();
         }
+    }
+
+    /// Whether another process has registered other addresses for this server.
+    fn is_overwritten(&mut self) -> bool {
+        if self.standbys.is_none() || self.failures > 0 || self.confirmed.elapsed() < CONFIRM {
+            return false;
+        }
+        self.confirmed = Instant::now();
+        let Ok(mut now) = registered(&self.cell, self.uuid) else { return false };
+        let mut own = self.registered.clone();
+        own.sort_unstable();
+        now.sort_unstable();
+        let is_overwritten = now != own;
+        if is_overwritten {
+            tracing::warn!(registered = ?now, expected = ?own, "another process has changed this server's entry; \
+                registering again");
+        }
+        is_overwritten
     }
 
     /// Whether other nodes are registered that may not be known yet.
@@ -276,7 +318,9 @@ impl Registrar {
     }
 
     fn attempt(&mut self) {
-        if self.service.is_none() {
+        // A process that slept past its lease has lost the partitions, and does not know that yet.
+        let is_owner = self.is_owner.as_ref().is_none_or(|is_owner| is_owner());
+        if self.service.is_none() || !is_owner {
             self.next = Instant::now() + UNKNOWN;
             return;
         }
@@ -328,6 +372,7 @@ impl Registrar {
 
     fn registered(&mut self, registered: &[Ipv4Addr], beyond: &[Ipv4Addr]) {
         self.failures = 0;
+        (self.registered, self.confirmed) = (registered.to_vec(), Instant::now());
         tracing::info!(uuid = %self.uuid, addresses = ?registered, "registered in the location database");
         if !beyond.is_empty() {
             tracing::warn!(addresses = ?beyond, "not registered: a server has at most \

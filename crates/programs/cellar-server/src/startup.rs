@@ -10,7 +10,7 @@ use crate::faults::FaultInjection;
 use crate::log::EventLog;
 use crate::metrics::Metrics;
 use crate::observed::Observatory;
-use crate::registration::{OnChange, ServiceAddresses};
+use crate::registration::{IsOwner, OnChange, ServiceAddresses, Shared};
 use crate::running::{Leaving, Partitions, Running};
 use crate::services::Services;
 use crate::stores::{Meters, handle, meters_of, open_databases, open_partitions};
@@ -207,7 +207,7 @@ impl Work<'_> {
                 cell,
                 self.uuid,
                 follow_addresses(&self.ways, cell, stores.node.as_ref()),
-                (buckets::standbys(settings)?, service),
+                Shared { standbys: buckets::standbys(settings)?, service, is_owner: self.is_owner() },
                 ending.clone(),
             ));
         }
@@ -218,6 +218,14 @@ impl Work<'_> {
             self.page.map(|page| page.begin(ending, settings, self.observatory, &stores.volumes, volumes)),
         );
         Ok(background)
+    }
+
+    /// Returns what finds out whether this process has the partitions of a server that others can be.
+    fn is_owner(&self) -> Option<IsOwner> {
+        let stores = self.stores;
+        let is_shared = stores.node.is_none() && self.settings.has_buckets_only();
+        let partitions = Arc::clone(&stores.partitions);
+        is_shared.then(|| -> IsOwner { Box::new(move || partitions.lock().iter().any(Held::may_answer)) })
     }
 
     /// Returns what starts the threads of the partitions.

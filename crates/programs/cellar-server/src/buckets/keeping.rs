@@ -137,8 +137,7 @@ impl Keeper {
 
     /// Whether the server ends when it loses a partition; see `Running::watch_ownership`.
     fn is_ended_by_a_loss(&self) -> bool {
-        self.node.is_none()
-            && self.settings.partitions.iter().all(|partition| partition.place.bucket().is_some())
+        self.node.is_none() && self.settings.has_buckets_only()
     }
 
     /// Refuses what was asked of an earlier ownership.

@@ -127,6 +127,45 @@ fn servers_on_standby_are_registered_after_the_own_addresses() {
     assert_eq!(registered[2][..2], numbers(&[77, 80]));
 }
 
+/// A server that slept past its lease registers nothing, and what it has registered meanwhile is put right.
+#[test]
+fn only_the_owner_of_the_partitions_is_registered() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::<Entries>::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let uuid = server_uuid(&settings).unwrap();
+    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
+    registrar.addresses = vec![server(77)];
+    registrar.standbys = Some(Box::new(Others::default));
+    let is_owner = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&is_owner);
+    registrar.is_owner = Some(Box::new(move || now.load(std::sync::atomic::Ordering::Relaxed)));
+    registrar.look_at(None);
+    assert!(entries.0.lock().is_empty() && registrar.pause() <= UNKNOWN);
+
+    is_owner.store(true, std::sync::atomic::Ordering::Relaxed);
+    registrar.next = Instant::now();
+    registrar.look_at(None);
+    let own = (uuid, vec![u32::from(server(77))]);
+    assert_eq!(entries.0.lock().last(), Some(&own));
+    let confirm = |registrar: &mut Registrar| {
+        registrar.confirmed = Instant::now().checked_sub(CONFIRM).unwrap();
+        registrar.look_at(None);
+    };
+    confirm(&mut registrar);
+    assert_eq!(entries.0.lock().len(), 1, "nothing has changed");
+    let late = (uuid, vec![u32::from(server(78)), u32::from(server(77))]);
+    entries.0.lock().push(late.clone());
+    registrar.look_at(None);
+    assert_eq!(entries.0.lock().len(), 2, "it is not compared all the time");
+    is_owner.store(false, std::sync::atomic::Ordering::Relaxed);
+    confirm(&mut registrar);
+    assert_eq!(entries.0.lock().len(), 2, "another process may be the owner");
+    is_owner.store(true, std::sync::atomic::Ordering::Relaxed);
+    registrar.next = Instant::now() + REPEAT;
+    confirm(&mut registrar);
+    assert_eq!(*entries.0.lock(), [own.clone(), late, own]);
+}
+
 fn known(known: Vec<Ipv4Addr>) -> Others {
     Others { known, unseen: Vec::new() }
 }
