@@ -22,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
 
 const SUITE: &str = "libafs";
 /// The cell below the guest's /afs.
-const ROOT: &str = "/afs/test.example";
+pub(crate) const ROOT: &str = "/afs/test.example";
 /// Time limit for a guest, three times what was measured.
 const SECONDS: u32 = 900;
 

@@ -1,10 +1,11 @@
-//! The Linux kernel's AFS client in a cluster whose nodes die. The guest knows the three addresses of one file server: those of
+//! Kernel clients, Linux's own and OpenAFS's, in a cluster whose nodes die. The guest knows the three addresses of one file server: those of
 //! the nodes, or service addresses, which move.
 
 use super::PLAN;
 use crate::Test;
 use crate::tests::addresses::SERVED;
 use crate::tests::kafs::{NEWEST, OWN, acknowledged, check_records};
+use crate::tests::libafs::ROOT;
 use crate::tests::{script, wait_for};
 use anyhow::{Context, Result, ensure};
 use interop::cell::Cell;
@@ -12,22 +13,62 @@ use interop::cluster::{Cluster, Plan};
 use interop::means::Means;
 use interop::vm::{GUEST, Guest, Running};
 use serde_json::Value;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed, Means::Emulation];
+const NEEDS_OF_LIBAFS: &[Means] = &[Means::Netns, Means::Seaweed, Means::Emulation, Means::Libafs];
 const NEEDS_OF_NEWEST: &[Means] = &[Means::Netns, Means::Seaweed, Means::Emulation, Means::Backports];
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test { name: "cluster-kafs", needs: NEEDS, run: || owners_die(OWN, PLAN) }]
+    vec![Test { name: "cluster-kafs", needs: NEEDS, run: || owners_die(KernelClient::Linux(OWN), PLAN) }]
 }
 
 /// They run only if they are asked for.
 pub(super) fn hidden() -> Vec<Test> {
     let newest = |name, run| Test { name, needs: NEEDS_OF_NEWEST, run };
     vec![
-        newest("cluster-kafs-newest", || owners_die(NEWEST, PLAN)),
-        newest("cluster-kafs-addresses", || owners_die(NEWEST, SERVED)),
+        newest("cluster-kafs-newest", || owners_die(KernelClient::Linux(NEWEST), PLAN)),
+        newest("cluster-kafs-addresses", || owners_die(KernelClient::Linux(NEWEST), SERVED)),
+        Test {
+            name: "cluster-libafs",
+            needs: NEEDS_OF_LIBAFS,
+            run: || owners_die(KernelClient::OpenAfs, PLAN),
+        },
     ]
+}
+
+/// The AFS client of a guest's kernel.
+#[derive(Clone, Copy)]
+enum KernelClient {
+    /// kafs, of the kernel with these options.
+    Linux(&'static [&'static str]),
+    /// OpenAFS's module, which mounts the whole cell.
+    OpenAfs,
+}
+
+impl KernelClient {
+    /// Returns the volume that the guest writes to.
+    fn volume(self) -> &'static str {
+        match self {
+            KernelClient::Linux(_) => "data",
+            KernelClient::OpenAfs => "root.cell",
+        }
+    }
+
+    /// Boots a guest of the cluster's host, which writes until there is a file `stop` in `out`.
+    fn start(self, host: &Cell, out: &Path) -> Result<Running> {
+        let share = ["--share", out.to_str().context("path")?];
+        let (guest, prelude) = match self {
+            KernelClient::Linux(kernel) => {
+                let guest = Guest::new(host, "cluster", SECONDS).with(kernel);
+                let guest = guest.with(&["--hostroot", "--net", "tap", "--guest-ip", GUEST]);
+                (guest.mount(self.volume(), "/mnt"), String::new())
+            }
+            KernelClient::OpenAfs => (Guest::libafs(host, "cluster", SECONDS), format!("D={ROOT}")),
+        };
+        guest.with(&share).start(&script(host, "cluster", &prelude, &["writer.sh"])?)
+    }
 }
 
 /// Time limit for the guest to boot, and to do something.
@@ -40,22 +81,19 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// Records that the guest writes between two deaths.
 const RECORDS: usize = 8;
 
-const VOLUME: &str = "data";
+/// Time limit for the guest.
+const SECONDS: u32 = 900;
 
-fn owners_die(kernel: &[&str], plan: Plan) -> Result<()> {
+fn owners_die(kernel: KernelClient, plan: Plan) -> Result<()> {
     let mut cluster = plan.start()?;
-    cluster.create_volume(VOLUME)?;
+    cluster.create_volume(kernel.volume())?;
     // The nodes answer the guest, and call it, through the host of the databases.
     for node in &cluster.nodes {
         node.shell(&format!("ip route add {GUEST} via {}", cluster.host.address))?.ok()?;
     }
     let out = cluster.host.path().join("out");
     std::fs::create_dir(&out)?;
-    let guest = Guest::new(&cluster.host, "cluster", 900)
-        .with(kernel)
-        .with(&["--hostroot", "--share", out.to_str().context("path")?, "--net", "tap", "--guest-ip", GUEST])
-        .mount(VOLUME, "/mnt")
-        .start(&script(&cluster.host, "cluster", "", &["writer.sh"])?)?;
+    let guest = kernel.start(&cluster.host, &out)?;
     let mut client = Client { guest };
     let outcome = kill_owners(&mut cluster, &mut client);
     std::fs::write(out.join("stop"), "")?;
@@ -63,7 +101,7 @@ fn owners_die(kernel: &[&str], plan: Plan) -> Result<()> {
     outcome.with_context(|| format!("{}\nthe guest:\n{}", cluster.logs(), output.text))?;
     ensure!(output.status == 0, "the guest did not finish:\n{}", output.text);
     let written = acknowledged(&output.text);
-    check_records(&cluster.host, VOLUME, &written).with_context(|| cluster.logs())?;
+    check_records(&cluster.host, kernel.volume(), &written).with_context(|| cluster.logs())?;
     let refused: Vec<&str> = output.text.lines().filter(|line| line.starts_with("refused ")).collect();
     println!("interop: {} records are there; the kernel reported {refused:?}", written.len());
     cluster.end().with_context(|| cluster.logs())
