@@ -83,9 +83,15 @@ struct Operation {
     command: fn(&Pair, &'static str) -> String,
 }
 
-const OPERATIONS: [Operation; 8] = [
+/// Stands in a command for the path of Cellar's program.
+const CELLAR: &str = "CELLAR";
+
+const OPERATIONS: [Operation; 10] = [
     Operation { name: "vos dump to a file", is_changed: false, command: Pair::dump },
     Operation { name: "vos restore of that file", is_changed: false, command: Pair::restore },
+    // OpenAFS's client limits both servers above.
+    Operation { name: "cellar volume dump to a file", is_changed: false, command: Pair::own_dump },
+    Operation { name: "cellar volume restore of that file", is_changed: false, command: Pair::own_restore },
     Operation {
         name: "first vos release to the other server",
         is_changed: false,
@@ -158,12 +164,14 @@ impl Pair {
         let folder = self.first.scratch()?.join("files");
         let folder = folder.display();
         self.first.shell(&contents.script(&folder.to_string(), step))?.ok()?;
-        let cellar = cellar_program()?;
-        self.run(&format!("{} cp {folder}/ cell:{}/", cellar.display(), contents.volume))
+        self.run(&format!("{CELLAR} cp {folder}/ cell:{}/", contents.volume))
     }
 
     fn run(&self, command: &str) -> Result<()> {
-        self.first.run(command)?.ok().map(drop).with_context(|| command.to_owned())
+        let program = cellar_program()?.display().to_string();
+        let words: Vec<&str> =
+            command.split_whitespace().map(|word| if word == CELLAR { &program } else { word }).collect();
+        self.first.run_words(&words)?.ok().map(drop).with_context(|| command.to_owned())
     }
 
     fn file(&self) -> PathBuf {
@@ -176,6 +184,15 @@ impl Pair {
 
     fn restore(&self, _: &'static str) -> String {
         format!("vos restore {} a restored -file {} -localauth", self.first.address, self.file().display())
+    }
+
+    fn own_dump(&self, volume: &'static str) -> String {
+        format!("{CELLAR} volume dump {volume} {}", self.file().display())
+    }
+
+    fn own_restore(&self, _: &'static str) -> String {
+        let (first, file) = (self.first.address, self.file());
+        format!("{CELLAR} volume restore {} restored2 --on {first} --partition a", file.display())
     }
 
     fn there(&self, volume: &'static str) -> String {
@@ -212,6 +229,7 @@ impl Pair {
             format!("vos move {volume} {first} b {first} a -localauth"),
             format!("vos remove {second} a {volume}.readonly -localauth"),
             "vos remove -id restored -localauth".into(),
+            "vos remove -id restored2 -localauth".into(),
         ] {
             self.run(&command)?;
         }
