@@ -186,7 +186,8 @@ const SYNCS_MAX: usize = 100;
 /// Repeats an import: strace kills it (SIGKILL) at the first sync of any of its threads, then at the second,
 /// and so on, until one import completes. No kill may damage the store.
 fn interrupted(cellar: &Cell, partition: &Path) -> Result<()> {
-    let import = format!("cellar import vicep {} --to a", partition.display());
+    // Syncs are counted for each thread.
+    let import = format!("cellar import vicep {} --to a --jobs 1", partition.display());
     for sync in 1..=SYNCS_MAX {
         let (ran, was_killed) = run_until_sync(cellar, &import, sync)?;
         cellar.run("cellar store check --data")?.ok()?;

@@ -15,8 +15,13 @@ use openafs_import::vicep::leftovers::leftovers;
 use openafs_import::vicep::load::{self, LoadError, Target};
 use openafs_import::vicep::survey::{Survey, survey};
 use openafs_import::vicep::{Problem, Source, Vicep as Partition};
+use parking_lot::Mutex;
 use serde::Serialize;
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
 use volume::VolumeError;
 
 /// Import the volumes of an OpenAFS file server's partition.
@@ -33,6 +38,9 @@ pub struct Vicep {
     /// Also import volumes that were not detached cleanly or need salvaging, if they are sound.
     #[arg(long)]
     unclean: bool,
+    /// Number of volumes imported at a time; by default one for each processor.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
     /// Configuration of the server; OpenAFS's in /etc/openafs/server by default.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
@@ -202,14 +210,7 @@ pub(super) fn run(wanted: &Vicep) -> Result<()> {
     // Read-write volumes come first, because clones may share their contents.
     sources.sort_by_key(|source| (source.info.parent, source.kind as u8, source.info.id));
     let work = Work::begin(wanted, &partition, &sources)?;
-    let mut fresh = None;
-    for source in &sources {
-        let volume = work.volume(source, fresh)?;
-        if source.kind == VolumeType::ReadWrite && work.has_it_as_it_is(source, volume.outcome)? {
-            fresh = Some(source);
-        }
-        done.push(volume);
-    }
+    done.extend(work.all(&sources)?);
     work.bar.finish_and_clear();
     if let Some(store) = &work.store {
         store.offline.volumes.sync().context("cannot make the volumes durable")?;
@@ -347,6 +348,41 @@ impl<'a> Work<'a> {
         Ok(Work { wanted, store, bar: ProgressBar::new(bytes).with_style(style) })
     }
 
+    /// Checks and imports all volumes, those of several groups at a time. After an error, no further group is begun.
+    fn all(&self, sources: &[Source<'_>]) -> Result<Vec<Volume>> {
+        let groups: Vec<_> = sources.chunk_by(|one, other| one.info.parent == other.info.parent).collect();
+        let processors = || available_parallelism().map_or(1, usize::from);
+        let jobs = self.wanted.jobs.map_or_else(processors, usize::from).clamp(1, groups.len().max(1));
+        let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+        let work = || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(group) = groups.get(number) else { break };
+                let outcome = self.group(group);
+                if outcome.is_err() {
+                    next.store(groups.len(), Ordering::Relaxed);
+                }
+                outcomes.lock().insert(number, outcome);
+            }
+        };
+        thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+        let outcomes: Result<Vec<_>> = outcomes.into_inner().into_values().collect();
+        Ok(outcomes?.into_iter().flatten().collect())
+    }
+
+    /// Checks and imports a read-write volume and its clones.
+    fn group(&self, sources: &[Source<'_>]) -> Result<Vec<Volume>> {
+        let (mut fresh, mut done) = (None, Vec::new());
+        for source in sources {
+            let volume = self.volume(source, fresh)?;
+            if source.kind == VolumeType::ReadWrite && self.has_it_as_it_is(source, volume.outcome)? {
+                fresh = Some(source);
+            }
+            done.push(volume);
+        }
+        Ok(done)
+    }
+
     /// Returns whether the store has the volume as it is on the partition, so that its clones may share the
     /// contents. A volume imported by an earlier run may have been changed since.
     fn has_it_as_it_is(&self, source: &Source<'_>, outcome: Outcome) -> Result<bool> {
@@ -364,13 +400,23 @@ impl<'a> Work<'a> {
     /// and on the partition.
     fn volume(&self, source: &Source<'_>, fresh: Option<&Source<'_>>) -> Result<Volume> {
         self.bar.set_message(source.name.to_string());
-        let begun = self.bar.position();
-        let volume = self.try_volume(source, fresh);
-        self.bar.set_position(begun + (u64::from(source.info.used_kib) << 10));
+        let read = Cell::new(0);
+        let progress = |bytes| {
+            read.set(read.get() + bytes);
+            self.bar.inc(bytes);
+        };
+        let volume = self.try_volume(source, fresh, &progress);
+        // What was not read counts as done, too.
+        self.bar.inc((u64::from(source.info.used_kib) << 10).saturating_sub(read.get()));
         volume.with_context(|| format!("volume {} ({})", source.info.id, source.name))
     }
 
-    fn try_volume(&self, source: &Source<'_>, fresh: Option<&Source<'_>>) -> Result<Volume> {
+    fn try_volume(
+        &self,
+        source: &Source<'_>,
+        fresh: Option<&Source<'_>>,
+        progress: &dyn Fn(u64),
+    ) -> Result<Volume> {
         if source.is_unfinished() {
             return Ok(Volume::of(source, Outcome::Unfinished));
         }
@@ -386,7 +432,7 @@ impl<'a> Work<'a> {
         if volume.outcome == Outcome::Damaged {
             return Ok(volume);
         }
-        match self.bring_in(source, fresh) {
+        match self.bring_in(source, fresh, progress) {
             Ok(outcome) => volume.outcome = outcome,
             Err(LoadError::Source(problem)) => {
                 volume.outcome = Outcome::Damaged;
@@ -402,10 +448,14 @@ impl<'a> Work<'a> {
         Ok(volume)
     }
 
-    fn bring_in(&self, source: &Source<'_>, fresh: Option<&Source<'_>>) -> Result<Outcome, LoadError> {
-        let progress = |bytes| self.bar.inc(bytes);
+    fn bring_in(
+        &self,
+        source: &Source<'_>,
+        fresh: Option<&Source<'_>>,
+        progress: &dyn Fn(u64),
+    ) -> Result<Outcome, LoadError> {
         let Some(store) = &self.store else {
-            load::read(source, &progress)?;
+            load::read(source, progress)?;
             return Ok(Outcome::Sound);
         };
         if let Some(of) = fresh
@@ -415,7 +465,7 @@ impl<'a> Work<'a> {
             load::share(source, VolumeId(of.info.id), store.target())?;
             return Ok(Outcome::Shared);
         }
-        load::load(source, store.target(), &progress)?;
+        load::load(source, store.target(), progress)?;
         Ok(Outcome::Imported)
     }
 
