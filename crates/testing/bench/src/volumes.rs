@@ -83,7 +83,7 @@ struct Operation {
     command: fn(&Pair, &'static str) -> String,
 }
 
-/// Stands in a command for the path of Cellar's program.
+/// Replaced by the path of the program in commands.
 const CELLAR: &str = "CELLAR";
 
 const OPERATIONS: [Operation; 10] = [
