@@ -16,6 +16,7 @@ pub(crate) use keeping::Keeper;
 pub(crate) use resets::Resets;
 
 use crate::cluster::Node;
+use crate::known::KnownPartitions;
 use crate::stores::{Meters, partition_config};
 use crate::threads::thread;
 use anyhow::{Result, bail};
@@ -178,6 +179,8 @@ pub(crate) struct OpenDatabases {
 #[cfg_attr(not(feature = "bucket"), expect(dead_code, reason = "nothing is opened without the feature"))]
 pub(crate) struct Way {
     pub(crate) config: PartitionConfig,
+    /// The partitions that are not created, because this server has had them.
+    pub(crate) known: KnownPartitions,
     /// The disk of the local copies.
     pub(crate) disk: Arc<dyn Disk>,
     /// Counts the requests.
@@ -198,6 +201,7 @@ impl Way {
     fn of_command(config: PartitionConfig) -> Way {
         Way {
             config,
+            known: KnownPartitions::default(),
             disk: Arc::new(disk::RealDisk),
             meter: Arc::default(),
             addresses: Vec::new(),
@@ -223,6 +227,7 @@ impl Way {
         let port = Role::Fs.port();
         Way {
             config: partition_config(settings),
+            known: KnownPartitions::of(settings),
             disk,
             meter,
             addresses: settings.announce.iter().map(|&address| (address, port).into()).collect(),
@@ -546,7 +551,7 @@ pub fn rekey(
 }
 
 #[cfg(not(feature = "bucket"))]
-pub(crate) fn open_offline(_: &PartitionSettings, _: &PartitionConfig) -> Result<Held> {
+pub(crate) fn open_offline(_: &PartitionSettings, _: &PartitionConfig, _: KnownPartitions) -> Result<Held> {
     bail!(WITHOUT)
 }
 

@@ -17,6 +17,7 @@ mod faults;
 mod holdings;
 mod jobs;
 mod jobs_service;
+mod known;
 pub mod locator;
 pub mod log;
 pub mod membership;

@@ -1,6 +1,7 @@
 //! The store, opened by a command while no server runs.
 
 use crate::buckets::{self, Held};
+use crate::known::KnownPartitions;
 use crate::startup::volume_options;
 use crate::stores::{handle, open_partition, partition_config};
 use anyhow::{Context, Result, bail};
@@ -26,14 +27,14 @@ impl OfflineStore {
         if let Some(refusal) = buckets::refusal(settings) {
             bail!(refusal);
         }
-        let config = partition_config(settings);
+        let (config, known) = (partition_config(settings), KnownPartitions::of(settings));
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let mut partitions = Vec::with_capacity(settings.partitions.len());
         for partition in &settings.partitions {
             let opened = match partition.place.folder() {
-                Some(path) => open_partition(path, partition.key.as_ref(), &config, &disk)
+                Some(_) => open_partition(partition, &known, &config, &disk)
                     .map(|opened| Held::local(partition.id, Arc::new(opened))),
-                None => buckets::open_offline(partition, &config),
+                None => buckets::open_offline(partition, &config, known.clone()),
             };
             let opened = opened
                 .with_context(|| format!("cannot open {} (is the server running?)", partition.place))?;

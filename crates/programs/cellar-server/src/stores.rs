@@ -1,12 +1,12 @@
 //! Opens the partitions and the cell's databases.
 
 use crate::buckets;
+use crate::known::KnownPartitions;
 use anyhow::{Context, Result, anyhow, bail};
 use base::PartitionId;
 use cellar_config::encryption::KeySource;
-use cellar_config::{Role, Settings};
+use cellar_config::{PartitionSettings, Role, Settings};
 use disk::{Disk, DiskMeter, MeteredDisk};
-use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "bucket")]
 use store::MetaConfig;
@@ -47,20 +47,20 @@ pub(crate) fn open_partitions(
     if let Some(refusal) = buckets::refusal(settings) {
         bail!(refusal);
     }
-    let config = partition_config(settings);
-    let open = |path: &Path, key: Option<&KeySource>, meter: &Meters| {
+    let (config, known) = (partition_config(settings), KnownPartitions::of(settings));
+    let open = |partition: &PartitionSettings, meter: &Meters| -> Result<Partition> {
         let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(disk.clone(), meter.disk.clone()));
-        open_partition(path, key, &config, &disk)
+        let opened = open_partition(partition, &known, &config, &disk)?;
+        known.note(partition, &opened);
+        Ok(opened)
     };
     let results: Vec<_> = std::thread::scope(|scope| {
         let opening: Vec<_> = settings
             .partitions
             .iter()
             .zip(meters)
-            .filter_map(|(partition, (_, meter))| {
-                let (path, key) = (partition.place.folder()?, partition.key.as_ref());
-                Some((partition, scope.spawn(move || open(path, key, meter))))
-            })
+            .filter(|(partition, _)| partition.place.folder().is_some())
+            .map(|(partition, (_, meter))| (partition, scope.spawn(move || open(partition, meter))))
             .collect();
         opening.into_iter().map(|(partition, thread)| (partition, thread.join())).collect()
     });
@@ -122,15 +122,17 @@ pub(crate) fn databases_config() -> PartitionConfig {
     }
 }
 
-/// Opens the partition in `path`.
+/// Opens a partition on a local disk.
 pub(crate) fn open_partition(
-    path: &Path,
-    key: Option<&KeySource>,
+    partition: &PartitionSettings,
+    known: &KnownPartitions,
     config: &PartitionConfig,
     disk: &Arc<dyn Disk>,
 ) -> Result<Partition> {
-    let key = key.map(KeySource::load).transpose()?;
-    let opened = Partition::open_with(disk, path, config, key.as_ref());
+    let path = partition.place.folder().context("the partition is not in a folder")?;
+    let config = known.config(partition, config, || Ok(Partition::exists(path)))?;
+    let key = partition.key.as_ref().map(KeySource::load).transpose()?;
+    let opened = Partition::open_with(disk, path, &config, key.as_ref());
     // The error already names its cause.
     opened.map_err(|error| anyhow!("{error}"))
 }

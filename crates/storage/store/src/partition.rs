@@ -197,6 +197,11 @@ impl Partition {
         Arc::clone(&self.ids)
     }
 
+    /// Whether there is a partition in `path`, complete or not.
+    pub fn exists(path: &Path) -> bool {
+        path.join(FOLDER).exists()
+    }
+
     /// Returns the UUID generated when the partition was created.
     pub fn uuid(&self) -> Uuid {
         self.uuid

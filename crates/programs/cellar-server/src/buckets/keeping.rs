@@ -221,6 +221,7 @@ impl Keeper {
 pub(super) mod tests {
     use super::*;
     use crate::buckets::{begin, open_offline};
+    use crate::known::KnownPartitions;
     use crate::startup::volume_options;
     use crate::stores::{meters_of, partition_config};
     use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
@@ -313,7 +314,15 @@ pub(super) mod tests {
         }
         drop(volumes);
         partitions.lock().clear();
-        let offline = open_offline(in_bucket, &config).unwrap();
+        let known = KnownPartitions::of(&settings);
+        let offline = open_offline(in_bucket, &config, known.clone()).unwrap();
         assert!(!offline.is_used() && !offline.is_lost());
+        drop(offline);
+
+        // The shared file system is not mounted: there is the empty folder below it.
+        std::fs::remove_dir_all(folder.path().join("bucket")).unwrap();
+        std::fs::create_dir(folder.path().join("bucket")).unwrap();
+        let refusal = format!("{:#}", open_offline(in_bucket, &config, known).err().unwrap());
+        assert!(refusal.contains("is its file system mounted?"), "{refusal}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::lease::{Holder, Lease};
 use super::{Claim, Held, OpenDatabases, Ownership, Way};
+use crate::known::KnownPartitions;
 use crate::stores::databases_config;
 use anyhow::{Context, Result, anyhow};
 use bucket::probe::probe_once;
@@ -79,13 +80,18 @@ pub(crate) fn local_options(settings: &BucketSettings) -> BucketConfig {
 pub(super) fn open(partition: &PartitionSettings, way: &Way, ending: &AtomicBool) -> Result<Option<Held>> {
     let settings = partition.place.bucket().context("not a partition in a bucket")?;
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let Some(owned) = open_owned(settings, key.as_ref(), way, ending)? else { return Ok(None) };
+    let create = |exists: &dyn Fn() -> Result<bool>| way.known.config(partition, &way.config, exists);
+    let Some(owned) = open_owned(settings, key.as_ref(), (way, &create), ending)? else { return Ok(None) };
     let Owned { claim, ownership, partition: opened } = owned;
     let owed = if way.resets_clients {
         listed_hosts(&*opened.meta()).context("cannot read which clients hold promises")?
     } else {
         Vec::new()
     };
+    // What a command creates as root would belong to root.
+    if way.resets_clients {
+        way.known.note(partition, &opened);
+    }
     let ownership = Some(ownership);
     Ok(Some(Held { id: partition.id, partition: opened, ownership, owed, _claim: Some(claim) }))
 }
@@ -96,13 +102,16 @@ pub(crate) fn open_databases(
     way: &Way,
     ending: &AtomicBool,
 ) -> Result<Option<OpenDatabases>> {
-    let owned = open_owned(settings, None, way, ending)?;
+    let owned = open_owned(settings, None, (way, &|_| Ok(way.config.clone())), ending)?;
     Ok(owned.map(|Owned { partition, ownership, claim }| OpenDatabases {
         partition,
         ownership,
         _claim: claim,
     }))
 }
+
+/// Returns how a partition is opened, given what finds out whether it exists.
+type Configured<'a> = &'a dyn Fn(&dyn Fn() -> Result<bool>) -> Result<PartitionConfig>;
 
 /// What was opened. The claim is dropped last.
 struct Owned {
@@ -114,7 +123,7 @@ struct Owned {
 fn open_owned(
     settings: &BucketSettings,
     key: Option<&MasterKey>,
-    way: &Way,
+    (way, configured): (&Way, Configured<'_>),
     ending: &AtomicBool,
 ) -> Result<Option<Owned>> {
     let (addresses, process_file) = (&way.addresses[..], way.process_file.clone());
@@ -125,14 +134,14 @@ fn open_owned(
         None => None,
     };
     let options = options(settings, (&way.disk, &way.meter), lease.tenure());
-    let partition = Arc::new(open_with(settings, &way.config, &options, key)?);
+    let partition = Arc::new(open_with(settings, configured, &options, key)?);
     let ownership = lease.opened(&partition);
     Ok(Some(Owned { ownership, partition, claim: Box::new((lease, suspended)) }))
 }
 
 fn open_with(
     settings: &BucketSettings,
-    config: &PartitionConfig,
+    configured: Configured<'_>,
     options: &BucketConfig,
     key: Option<&MasterKey>,
 ) -> Result<Partition> {
@@ -140,6 +149,7 @@ fn open_with(
     // The errors already name their causes.
     let named = |error: store::StoreError| anyhow!("{error}");
     let exists = || bucket_partition::exists(connect(settings)?, address, options).map_err(named);
+    let config = configured(&exists)?;
     if config.create && !exists()? && !is_tested(settings) {
         let probed = probe_once(connect(settings)?, address.prefix());
         let report = probed.with_context(|| format!("no partition is created in {address}"))?;
@@ -147,7 +157,7 @@ fn open_with(
             tracing::warn!(%address, "{}", bucket::probe::VERSIONS_KEPT);
         }
     }
-    bucket_partition::open(connect(settings)?, address, config, options, key).map_err(named)
+    bucket_partition::open(connect(settings)?, address, &config, options, key).map_err(named)
 }
 
 /// Whether the bucket was tested when the cluster was created (`cellar cluster init`), and when this node joined it.
@@ -181,8 +191,12 @@ fn with_patience<T>(work: impl FnOnce(&AtomicBool) -> Result<Option<T>>) -> Resu
 ///
 /// # Errors
 /// If a server has it open.
-pub(crate) fn open_offline(partition: &PartitionSettings, config: &PartitionConfig) -> Result<Held> {
-    let way = Way::of_command(config.clone());
+pub(crate) fn open_offline(
+    partition: &PartitionSettings,
+    config: &PartitionConfig,
+    known: KnownPartitions,
+) -> Result<Held> {
+    let way = Way { known, ..Way::of_command(config.clone()) };
     with_patience(|is_late| open(partition, &way, is_late))
 }
 
