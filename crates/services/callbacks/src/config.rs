@@ -75,6 +75,10 @@ impl CallbackConfig {
     }
 }
 
+/// How long after its last call an address belongs to the same client for certain. Address translators keep the port of a UDP
+/// client for two minutes at least (RFC 4787, REQ-5), and leases are longer.
+pub(crate) const ADDRESS_HELD: Duration = Duration::from_secs(2 * 60);
+
 /// How much longer the server keeps a promise than it promises, to allow for clock drift and delays.
 pub(crate) const SERVER_BIAS_S: u64 = 3 * 60;
 

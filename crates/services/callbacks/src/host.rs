@@ -3,7 +3,7 @@
 use crate::config::CallbackConfig;
 use crate::ranking::{Class, Rank};
 use base::{Fid, HostUuid, Monotonic};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 /// Identifies a host while the server runs; never reused.
@@ -40,6 +40,24 @@ pub struct HostInfo {
     pub last_call: Monotonic,
 }
 
+/// Whether a client can be reached at an interface that is not the address of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// It has neither called from there nor been sent a message.
+    Untried,
+    /// It has received the last message, or has called since.
+    Yes,
+    /// It has not received the last message. No other is sent there.
+    No,
+}
+
+/// An interface that a client reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) address: SocketAddr,
+    pub(crate) reached: Reached,
+}
+
 /// A client at one address.
 ///
 /// Any client can claim any UUID, so a UUID gives no access to promises made to another address: promises,
@@ -55,7 +73,7 @@ pub(crate) struct Host {
     pub(crate) address: SocketAddr,
     /// Interfaces that the client reported at this address. Only tried when it is unresponsive, after a
     /// probe.
-    pub(crate) reported: Vec<SocketAddr>,
+    pub(crate) reported: Vec<Interface>,
     pub(crate) capabilities: u32,
     pub(crate) up: bool,
     /// Set if the host must be reset, to the sequence number of the reason.
@@ -66,6 +84,11 @@ pub(crate) struct Host {
     pub(crate) busy: bool,
     /// Whether its UUID was in use at other addresses when it appeared, and these have not been checked yet.
     pub(crate) newcomer: bool,
+    /// While it is a newcomer, the last of the hosts with its UUID that were asked whether it is one of their interfaces.
+    pub(crate) asked: HostId,
+    /// Whether it was down while another host with its UUID was up: its client may have moved there, and have been made
+    /// promises that it has missed the breaks of.
+    pub(crate) away: bool,
     /// Time of the last probe because its UUID was claimed elsewhere.
     pub(crate) probed: Option<Monotonic>,
     pub(crate) last_call: Monotonic,
@@ -89,6 +112,8 @@ impl Host {
             delayed: BTreeMap::new(),
             busy: false,
             newcomer: false,
+            asked: HostId(0),
+            away: false,
             probed: None,
             last_call: now,
             last_active: now,
@@ -106,7 +131,7 @@ impl Host {
 
     /// Whether its calls can be executed immediately: there is nothing to send or check first.
     pub(crate) fn is_owed_nothing(&self) -> bool {
-        !self.busy && !self.newcomer && self.needs_reset.is_none() && self.delayed.is_empty()
+        !self.busy && !self.newcomer && !self.away && self.needs_reset.is_none() && self.delayed.is_empty()
     }
 
     /// Records a call. Returns whether the host's position in the order of eviction has changed.
@@ -118,16 +143,33 @@ impl Host {
         active && Rank::new(self.rank.class, now) != self.rank
     }
 
-    /// Stores the data that a client reported about itself.
-    pub(crate) fn learn(&mut self, config: &CallbackConfig, said: &Identification) {
+    /// Stores the data that a client reported about itself. Returns whether it reported other interfaces before.
+    pub(crate) fn learn(&mut self, config: &CallbackConfig, said: &Identification) -> bool {
         self.capabilities = said.capabilities;
         let others = said.addresses.iter().filter(|other| **other != self.address && is_remote(other.ip()));
-        self.reported = others.take(config.addresses_max).copied().collect();
+        let new: Vec<_> = others.take(config.addresses_max).map(|other| self.interface(*other)).collect();
+        let old = std::mem::replace(&mut self.reported, new);
+        let addresses = |list: &[Interface]| list.iter().map(|one| one.address).collect::<BTreeSet<_>>();
+        addresses(&old) != addresses(&self.reported)
+    }
+
+    /// Returns what is known of an interface. One that was silent may be tried again.
+    fn interface(&self, address: SocketAddr) -> Interface {
+        let known = self.reported.iter().find(|known| known.address == address);
+        let reached = known.is_some_and(|known| known.reached == Reached::Yes);
+        Interface { address, reached: if reached { Reached::Yes } else { Reached::Untried } }
+    }
+
+    /// Records whether the client was reached at an interface, if it has reported that.
+    pub(crate) fn note_reached(&mut self, address: SocketAddr, reached: bool) {
+        if let Some(interface) = self.reported.iter_mut().find(|known| known.address == address) {
+            interface.reached = if reached { Reached::Yes } else { Reached::No };
+        }
     }
 
     /// Whether the client reported `ip` as one of its interfaces.
     pub(crate) fn names(&self, ip: IpAddr) -> bool {
-        self.reported.iter().any(|reported| reported.ip() == ip)
+        self.reported.iter().any(|reported| reported.address.ip() == ip)
     }
 }
 
@@ -158,6 +200,6 @@ mod tests {
         let special = [[127, 0, 0, 1], [169, 254, 1, 1], [224, 0, 0, 1], [255; 4], [0; 4], [10, 0, 0, 1]];
         let addresses = special.map(address).into_iter().chain(good).collect();
         host.learn(&CallbackConfig::default(), &Identification { addresses, ..Identification::default() });
-        assert_eq!(host.reported, good);
+        assert_eq!(host.reported.iter().map(|known| known.address).collect::<Vec<_>>(), good);
     }
 }

@@ -22,12 +22,20 @@
 //! 5. A promise belongs to the address that it was made to, which has answered calls to it. Claiming a
 //!    client's UUID at another address does not affect its promises, its messages or its table entry.
 //!
+//! 6. A message counts as received only if its client was there: a host that has not called for two minutes is
+//!    probed first (ProbeUuid), since another client at its address would accept the message.
+//!
 //! A client is identified on every new connection (`TellMeAboutYourself`), since addresses are reassigned. A
 //! UUID groups hosts: one client with several addresses cannot be distinguished from cloned machines or an
 //! impostor, so each address is a separate host. Each is reset before its first call is executed, and
 //! messages that an unresponsive host misses are also sent to the others with its UUID. A host whose UUID
 //! appears elsewhere is probed, so that changes do not wait for a client that has moved. OpenAFS instead
 //! keeps one host with several addresses for each UUID.
+//!
+//! What a client was promised at one address must not be lost when it calls from another one. Therefore a known
+//! host is reset before its next call if its client reports other interfaces than before, or if the host was down
+//! while another one with its UUID was up. An interface that has received messages for a host that is down is reset
+//! when that host loses its promises, before the next change is acknowledged.
 //!
 //! Procedures and data are those of the RXAFSCB interface; times and limits follow OpenAFS 1.8's file server
 //! (`callback.c`, `host.c`).
@@ -44,6 +52,7 @@ mod numbers;
 mod promises;
 mod ranking;
 mod state;
+mod strays;
 mod twins;
 
 pub use config::{CallbackConfig, PROMISE_MAX};

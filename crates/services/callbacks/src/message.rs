@@ -59,9 +59,9 @@ pub enum Task {
     /// Ask the client at `address` to identify itself (TellMeAboutYourself; WhoAreYou if that is an unknown
     /// opcode) and report with [`Callbacks::identified`](crate::Callbacks::identified).
     Identify {
-        /// Address of the client.
+        /// Address of the client: of the caller, or of another host that may be the same client.
         address: SocketAddr,
-        /// Connection of the waiting call.
+        /// Connection of the waiting call, or of the other host.
         connection: u64,
         /// How much may be sent to the address.
         effort: Effort,
@@ -123,7 +123,8 @@ pub struct Delivery {
     pub address: SocketAddr,
     /// The host's UUID.
     pub uuid: Option<HostUuid>,
-    /// Whether to check first that a client with this UUID answers at the address (ProbeUuid).
+    /// Whether to check first that a client with this UUID answers at the address (ProbeUuid): messages name no recipient, and
+    /// another client accepts them.
     pub probe: bool,
     /// The message to send.
     pub message: Message,

@@ -14,6 +14,7 @@ use crate::identifying::Identifying;
 use crate::message::{CallbackKind, Promised};
 use crate::promises::Promises;
 use crate::ranking::{Class, Rank, Ranking};
+use crate::strays::Strays;
 use crate::twins::Twins;
 use base::{Fid, HostUuid, Monotonic, VnodeId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,9 @@ pub struct Callbacks {
     delayed: usize,
     /// Hosts that are up and must be reset, but have not received the message yet.
     owing_reset: BTreeSet<HostId>,
+    strays: Strays,
+    /// Time of the last call, or of maintenance.
+    now: Monotonic,
     sequence: u64,
     counters: Counters,
 }
@@ -73,6 +77,8 @@ impl Callbacks {
             foreseen: Vec::new(),
             delayed: 0,
             owing_reset: BTreeSet::new(),
+            strays: Strays::default(),
+            now: Monotonic(0),
             sequence: 0,
             counters: Counters::default(),
         }

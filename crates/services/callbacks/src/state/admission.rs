@@ -3,7 +3,7 @@
 use super::Callbacks;
 use crate::host::{Host, HostId};
 use crate::identifying::Admission;
-use crate::message::{Arrival, Delivery, Message, Probe, Refusal, Task};
+use crate::message::{Arrival, Delivery, Effort, Message, Probe, Refusal, Task};
 use base::Monotonic;
 use base::limits::BULK_FIDS_MAX;
 use std::cmp::Reverse;
@@ -13,6 +13,7 @@ impl Callbacks {
     /// Handles a call from `peer` on `connection`. `active` is false for calls that do not indicate use of
     /// files (GetTime, GetStatistics, GetCapabilities).
     pub fn arrive(&mut self, now: Monotonic, peer: SocketAddr, connection: u64, active: bool) -> Arrival {
+        self.now = now;
         match self.known(peer, connection) {
             Some(host) => self.admit(now, host, active),
             None => self.identify(now, peer, connection),
@@ -33,6 +34,7 @@ impl Callbacks {
         // A host that was down may have missed messages, so it takes the full path.
         let host = self.hosts.get_mut(id).filter(|host| host.up && host.is_owed_nothing())?;
         let capabilities = host.capabilities;
+        self.now = now;
         if host.on_call(now, true) {
             self.rank(id);
         }
@@ -47,14 +49,19 @@ impl Callbacks {
     fn admit(&mut self, now: Monotonic, id: HostId, active: bool) -> Arrival {
         let host = self.host_mut(id);
         let moved = host.on_call(now, active);
-        let (busy, newcomer) = (host.busy, host.newcomer);
+        let busy = host.busy;
         if moved {
             self.rank(id);
         }
         if busy {
             return Arrival::Wait;
         }
-        if newcomer && let Some(arrival) = self.check_twins(now, id) {
+        if std::mem::take(&mut self.host_mut(id).away) {
+            self.reset_returned(id);
+        }
+        if self.hosts[id].newcomer
+            && let Some(arrival) = self.check_twins(now, id)
+        {
             return arrival;
         }
         self.admit_checked(id)
@@ -66,8 +73,9 @@ impl Callbacks {
             Message::Reset
         } else if host.delayed.is_empty() {
             let address = host.address;
-            if !std::mem::replace(&mut host.up, true) {
+            if !host.up {
                 self.identifying.note_life(address);
+                self.mark_up(id);
                 self.rank(id);
             }
             return Arrival::Ready(id);
@@ -91,6 +99,9 @@ impl Callbacks {
                 return Some(arrival);
             }
         }
+        if let Some(arrival) = self.ask_twin(id) {
+            return Some(arrival);
+        }
         self.host_mut(id).newcomer = false;
         let due = |host: &Host| host.probed.is_none_or(|at| now.since(at) >= self.config.probe_interval);
         let twins = self.twins_of(id).filter(|twin| self.hosts[*twin].up && due(&self.hosts[*twin]));
@@ -99,6 +110,21 @@ impl Callbacks {
         twin.probed = Some(now);
         let probe = Probe { host, address: twin.address, uuid: twin.uuid?, newcomer: id };
         Some(Arrival::First(Task::Probe(probe)))
+    }
+
+    /// Has the next host identify itself that a newcomer reports as its interface, but that has not reported the newcomer: its
+    /// last report may be older than the interface. Later the newcomer may be lost, and only that host can tell a client
+    /// that must be reset from an impostor. Each is asked once, whatever the outcome.
+    fn ask_twin(&mut self, id: HostId) -> Option<Arrival> {
+        let (host, ip) = (&self.hosts[id], self.hosts[id].address.ip());
+        let is_one_sided = |twin: &HostId| {
+            let other = &self.hosts[*twin];
+            other.up && *twin > host.asked && host.names(other.address.ip()) && !other.names(ip)
+        };
+        let twin = self.twins_of(id).find(is_one_sided)?;
+        let (address, connection) = (self.hosts[twin].address, self.hosts[twin].connections.back().copied());
+        self.host_mut(id).asked = twin;
+        Some(Arrival::First(Task::Identify { address, connection: connection?, effort: Effort::Ask }))
     }
 
     fn identify(&mut self, now: Monotonic, peer: SocketAddr, connection: u64) -> Arrival {

@@ -1,12 +1,15 @@
 //! Changes that break promises, and the outcome of their messages.
 
 use super::{Callbacks, whole};
-use crate::host::HostId;
+use crate::config::ADDRESS_HELD;
+use crate::host::{HostId, Reached};
 use crate::message::{Delivered, Delivery, Message, StandIn};
+use crate::strays::Stray;
 use base::limits::BULK_FIDS_MAX;
 use base::{Fid, VnodeId, VolumeId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// Maximum number of alternative addresses that a message goes to when its host is unresponsive. Each delays
 /// the writer.
@@ -59,7 +62,26 @@ impl Callbacks {
 
     fn resets_owed(&mut self, except: Option<HostId>) -> Vec<Delivery> {
         let owing: Vec<HostId> = self.owing_reset.iter().filter(|id| Some(**id) != except).copied().collect();
-        owing.into_iter().map(|id| self.delivery(id, Message::Reset)).collect()
+        let mut resets: Vec<_> = owing.into_iter().map(|id| self.delivery(id, Message::Reset)).collect();
+        let strays: Vec<_> = self.strays.all().collect();
+        resets.extend(strays.into_iter().map(|(address, stray)| self.stray_reset(address, stray)));
+        resets
+    }
+
+    fn stray_reset(&mut self, address: SocketAddr, stray: Stray) -> Delivery {
+        self.counters.deliveries_under_way += 1;
+        Delivery {
+            host: stray.host,
+            address,
+            uuid: Some(stray.uuid),
+            probe: true,
+            message: Message::Reset,
+            stand_in: Some(StandIn::Reported(address)),
+            stand_ins: Vec::new(),
+            heard: false,
+            sequence: self.sequence,
+            exclusive: false,
+        }
     }
 
     pub(super) fn delivery(&mut self, id: HostId, message: Message) -> Delivery {
@@ -69,7 +91,7 @@ impl Callbacks {
             host: id,
             address: host.address,
             uuid: host.uuid,
-            probe: false,
+            probe: self.may_have_left(id),
             message,
             stand_in: None,
             stand_ins: Vec::new(),
@@ -77,6 +99,12 @@ impl Callbacks {
             sequence: self.sequence,
             exclusive: false,
         }
+    }
+
+    /// Whether another client may be at the address of a host by now, which would answer messages in its place.
+    fn may_have_left(&self, id: HostId) -> bool {
+        let host = self.hosts.get(id).filter(|host| host.uuid.is_some());
+        host.is_some_and(|host| self.now.since(host.last_call) >= ADDRESS_HELD)
     }
 
     /// Reports whether a delivery was received. Returns how to proceed.
@@ -94,7 +122,9 @@ impl Callbacks {
         };
         if delivery.exclusive {
             host.busy = false;
-            host.up = reached;
+            if reached {
+                self.mark_up(delivery.host);
+            }
         }
         if reached {
             self.identifying.note_life(delivery.address);
@@ -115,6 +145,7 @@ impl Callbacks {
     /// Handles a delivery to a stand-in. The host's own messages stay pending, since it is not proven that
     /// both are the same client.
     fn delivered_elsewhere(&mut self, delivery: &Delivery, stand_in: StandIn, reached: bool) -> Delivered {
+        self.note_reached(delivery.uuid, delivery.address, reached);
         match stand_in {
             StandIn::Twin(twin, _) if self.hosts.contains(twin) => {
                 if reached {
@@ -123,15 +154,13 @@ impl Callbacks {
                     self.missed(twin, delivery);
                 }
             }
-            StandIn::Reported(address) if !reached => {
-                if let Some(host) = self.hosts.get_mut(delivery.host) {
-                    host.reported.retain(|reported| *reported != address);
-                }
+            StandIn::Reported(address) if !reached || delivery.message == Message::Reset => {
+                self.strays.remove(address, delivery.sequence);
             }
             _ => {}
         }
         let heard = delivery.heard || reached;
-        if let Some(next) = next_stand_in(Delivery { heard, ..delivery.clone() }) {
+        if let Some(next) = self.next_stand_in(Delivery { heard, ..delivery.clone() }) {
             return Delivered::Retry(Box::new(next));
         }
         self.end_delivery(heard);
@@ -152,7 +181,20 @@ impl Callbacks {
         let reported: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
         // Related hosts that get no copy must be reset instead.
         self.reset_kin(delivery.host, &reported);
-        next_stand_in(Delivery { stand_ins, ..delivery })
+        self.next_stand_in(Delivery { stand_ins, ..delivery })
+    }
+
+    /// Returns the delivery to the next stand-in.
+    fn next_stand_in(&self, mut delivery: Delivery) -> Option<Delivery> {
+        if delivery.stand_ins.is_empty() {
+            return None;
+        }
+        let next = delivery.stand_ins.remove(0);
+        let (address, probe) = match next {
+            StandIn::Twin(twin, address) => (address, self.may_have_left(twin)),
+            StandIn::Reported(address) => (address, true),
+        };
+        Some(Delivery { address, probe, stand_in: Some(next), exclusive: false, ..delivery })
     }
 
     /// Returns the addresses where the client of a host may also be: first hosts that it reported itself,
@@ -169,8 +211,9 @@ impl Callbacks {
         twins.sort_by_key(order);
         let twins = twins.into_iter().map(|twin| StandIn::Twin(twin, self.hosts[twin].address));
         let reported = host.reported.iter().filter(|_| host.uuid.is_some());
-        let unknown = reported.filter(|reported| !self.by_address.contains_key(reported));
-        twins.chain(unknown.map(|reported| StandIn::Reported(*reported))).take(STAND_INS_MAX).collect()
+        let reported = reported.filter(|reported| reported.reached != Reached::No);
+        let unknown = reported.filter(|reported| !self.by_address.contains_key(&reported.address));
+        twins.chain(unknown.map(|reported| StandIn::Reported(reported.address))).take(STAND_INS_MAX).collect()
     }
 
     fn reached(&mut self, id: HostId, delivery: &Delivery) {
@@ -249,17 +292,4 @@ fn twin_of(stand_in: &StandIn) -> Option<HostId> {
         StandIn::Twin(twin, _) => Some(*twin),
         StandIn::Reported(_) => None,
     }
-}
-
-/// Returns the delivery to the next stand-in.
-fn next_stand_in(mut delivery: Delivery) -> Option<Delivery> {
-    if delivery.stand_ins.is_empty() {
-        return None;
-    }
-    let next = delivery.stand_ins.remove(0);
-    let (address, probe) = match next {
-        StandIn::Twin(_, address) => (address, false),
-        StandIn::Reported(address) => (address, true),
-    };
-    Some(Delivery { address, probe, stand_in: Some(next), exclusive: false, ..delivery })
 }

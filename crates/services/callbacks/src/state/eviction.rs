@@ -58,7 +58,7 @@ impl Callbacks {
         let up = host.up;
         self.need_reset(id);
         if !up {
-            self.reset_kin(id, &[]);
+            self.reset_elsewhere(id);
         }
     }
 
@@ -122,6 +122,7 @@ impl Callbacks {
 
     /// Ends expired promises and removes absent hosts. To be called every few minutes.
     pub fn maintain(&mut self, now: Monotonic) {
+        self.now = now;
         self.expire(now);
         let before = |age: Duration| Monotonic(now.0.saturating_sub(age.as_nanos() as u64));
         self.identifying.forget_before(before(FAILURE_REMEMBERED));

@@ -1,8 +1,9 @@
 //! Locations of clients: hosts by address and UUID.
 
 use super::Callbacks;
-use crate::host::{Host, HostId};
+use crate::host::{Host, HostId, Reached};
 use crate::message::{Asked, Delivery, Message, Probe, Refusal};
+use crate::strays::Stray;
 use crate::twins::SharedUuid;
 use base::{HostUuid, Monotonic};
 use std::net::{IpAddr, SocketAddr};
@@ -33,11 +34,24 @@ impl Callbacks {
             // No call from this address has been executed since the reset.
             host.needs_reset = None;
         }
-        host.learn(&self.config, &said);
+        let had_others = host.learn(&self.config, &said) && !host.connections.is_empty();
         host.last_call = now;
         let (host_max, total_max) = (self.config.host_connections_max, self.config.connections_max);
         self.connections.add(id, host, connection, host_max, total_max);
+        if had_others && said.uuid.is_some() {
+            self.reset_returned(id);
+        }
         Ok(())
+    }
+
+    /// Requires a reset of a host whose client has other interfaces than before. Promises that it was made at a lost one are
+    /// broken there, unheard; those made at a new one may have been lost before this host was known to be the same client.
+    /// The same for a host that was down while its client may have been elsewhere. Its other hosts are checked again.
+    pub(super) fn reset_returned(&mut self, id: HostId) {
+        self.sequence += 1;
+        self.need_reset(id);
+        let host = self.host_mut(id);
+        (host.newcomer, host.asked) = (true, HostId(0));
     }
 
     /// Records why no client was identified at `address`. A host that is silent counts as down.
@@ -67,6 +81,7 @@ impl Callbacks {
         host.newcomer = self.twins.count(uuid) > 0;
         let rank = host.rank;
         let id = self.hosts.add(host);
+        self.mark_up(id);
         self.by_address.insert(address, id);
         self.twins.add(uuid, id);
         self.ranking.insert(address.ip(), rank, id);
@@ -113,9 +128,20 @@ impl Callbacks {
         hosts.into_iter().map(owe).collect()
     }
 
+    /// Records that a host is up. Its client may be the one that other hosts with its UUID have lost.
+    pub(super) fn mark_up(&mut self, id: HostId) {
+        self.host_mut(id).up = true;
+        let down: Vec<HostId> = self.twins_of(id).filter(|twin| !self.hosts[*twin].up).collect();
+        for twin in down {
+            self.host_mut(twin).away = true;
+        }
+    }
+
     pub(super) fn mark_down(&mut self, id: HostId) {
+        let is_elsewhere = self.twins_of(id).any(|twin| self.hosts[twin].up);
         if let Some(host) = self.hosts.get_mut(id) {
             host.up = false;
+            host.away |= is_elsewhere;
         }
         self.owing_reset.remove(&id);
         self.rank(id);
@@ -126,9 +152,28 @@ impl Callbacks {
     pub(super) fn drop_unnotified(&mut self, id: HostId) {
         let host = &self.hosts[id];
         if self.promises.has_any(id) || !host.delayed.is_empty() || host.needs_reset.is_some() {
-            self.reset_kin(id, &[]);
+            self.reset_elsewhere(id);
         }
         self.drop_host(id);
+    }
+
+    /// Requires resets where the client of host `id` may still be, since it has lost promises without a message.
+    pub(super) fn reset_elsewhere(&mut self, id: HostId) {
+        self.reset_kin(id, &[]);
+        let Some((host, uuid)) = self.hosts.get(id).and_then(|host| Some((host, host.uuid?))) else { return };
+        let heard = host.reported.iter().filter(|reported| reported.reached == Reached::Yes);
+        for interface in heard.filter(|reported| !self.by_address.contains_key(&reported.address)) {
+            self.strays.add(interface.address, Stray { host: id, uuid, since: self.sequence });
+        }
+    }
+
+    /// Records whether a client with this UUID was reached at an interface, for hosts that have reported it.
+    pub(super) fn note_reached(&mut self, uuid: Option<HostUuid>, interface: SocketAddr, reached: bool) {
+        for twin in self.twins.of(uuid) {
+            if let Some(host) = self.hosts.get_mut(twin) {
+                host.note_reached(interface, reached);
+            }
+        }
     }
 
     /// Requires a reset of hosts that by their own reports are the client of host `id` at another address, or
@@ -168,6 +213,7 @@ impl Callbacks {
         self.delayed -= host.delayed.len();
         self.by_address.remove(&host.address);
         self.twins.remove(host.uuid, id);
+        self.note_reached(host.uuid, host.address, host.up);
         self.ranking.remove(host.address.ip(), host.rank, id);
         self.connections.remove_host(&host);
     }

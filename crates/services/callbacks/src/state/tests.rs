@@ -6,6 +6,8 @@ use crate::message::{Arrival, Asked, Delivered, Delivery, Effort, Message, Refus
 use base::HostUuid;
 use std::time::Duration;
 
+mod interfaces;
+
 fn address(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], 7001))
 }
@@ -269,10 +271,16 @@ fn an_impostor_cannot_consume_a_break() {
     assert_eq!(copy.address, address(66));
     assert_eq!(callbacks.delivered(&copy, true), Delivered::Done);
     let connection = u64::from(address(1).port()) << 32 | at(1).0 >> 30;
-    let Arrival::First(Task::Deliver(late)) = callbacks.arrive(at(3), address(1), connection, true) else {
+    let mut arrival = callbacks.arrive(at(3), address(1), connection, true);
+    if let Arrival::First(Task::Probe(probe)) = &arrival {
+        callbacks.probed(at(3), probe, true);
+        arrival = callbacks.arrive(at(3), address(1), connection, true);
+    }
+    let Arrival::First(Task::Deliver(late)) = arrival else {
         panic!("the client is answered before it hears what it missed")
     };
-    assert_eq!((late.address, late.message), (address(1), Message::Break(vec![fid(2)])));
+    let reset = (address(1), Message::Reset);
+    assert_eq!((late.address, late.message), reset, "it may have been the client at the other address");
 }
 
 #[test]

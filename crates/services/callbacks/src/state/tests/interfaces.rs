@@ -1,0 +1,213 @@
+//! Clients that have several addresses, lose or gain them, and return to them. Random histories have found these cases.
+
+use super::*;
+
+/// Identifies the client at `peer` on a new connection, and returns what its call has to wait for.
+fn identify_again(callbacks: &mut Callbacks, now: Monotonic, peer: SocketAddr, said: Asked) -> Arrival {
+    let connection = 1_000 + now.0;
+    let Arrival::First(Task::Identify { .. }) = callbacks.arrive(now, peer, connection, true) else {
+        panic!()
+    };
+    callbacks.identified(now, peer, connection, said, false).unwrap();
+    callbacks.arrive(now, peer, connection, true)
+}
+
+fn is_reset_of(arrival: &Arrival, peer: SocketAddr) -> bool {
+    matches!(arrival, Arrival::First(Task::Deliver(reset)) if reset.message == Message::Reset && reset.address == peer)
+}
+
+fn where_reset(deliveries: &[Delivery]) -> Vec<SocketAddr> {
+    let resets = deliveries.iter().filter(|delivery| delivery.message == Message::Reset);
+    resets.map(|reset| reset.address).collect()
+}
+
+/// A client with the addresses 1 and 2.
+fn enter_twice(callbacks: &mut Callbacks) -> [HostId; 2] {
+    let both = [address(1), address(2)];
+    [1, 2].map(|number| enter_as(callbacks, at(number), address(number as u8), said(1, &both), true).0)
+}
+
+/// Reports a delivery as missed at the host's address, and its copies as received where `reached` says so.
+fn miss(callbacks: &mut Callbacks, delivery: &Delivery, reached: impl Fn(SocketAddr) -> bool) {
+    let mut outcome = callbacks.delivered(delivery, false);
+    while let Delivered::Retry(copy) = outcome {
+        outcome = callbacks.delivered(&copy, reached(copy.address));
+    }
+}
+
+#[test]
+fn a_client_that_lost_an_interface_is_reset() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let [lost, _] = enter_twice(&mut callbacks);
+    promise(&mut callbacks, lost, 2);
+    let same = identify_again(&mut callbacks, at(3), address(2), said(1, &[address(2), address(1)]));
+    assert!(matches!(same, Arrival::Ready(_)), "the same interfaces in another order");
+    let arrival = identify_again(&mut callbacks, at(4), address(2), said(1, &[address(2), address(3)]));
+    assert!(is_reset_of(&arrival, address(2)), "what it was promised at the lost one is void");
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(2)], "no change goes before");
+}
+
+/// The interface is lost again before the client calls from its other one, which was last identified without it.
+#[test]
+fn a_new_interface_is_confirmed_by_the_others() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let both = [address(1), address(2)];
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    assert!(matches!(callbacks.arrive(at(2), address(2), 7, true), Arrival::First(Task::Identify { .. })));
+    callbacks.identified(at(2), address(2), 7, said(1, &both), true).unwrap();
+    let Arrival::First(Task::Identify { address: asked, connection, effort }) =
+        callbacks.arrive(at(2), address(2), 7, true)
+    else {
+        panic!("the other one is not asked")
+    };
+    assert_eq!((asked, effort), (address(1), Effort::Ask));
+    callbacks.identified(at(2), asked, connection, said(1, &both), false).unwrap();
+    let (gained, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
+    let resets = callbacks.break_files(&[fid(9)], None);
+    assert_eq!(where_reset(&resets), [address(1)], "its interfaces have changed");
+    assert_eq!(callbacks.delivered(&resets[0], true), Delivered::Done);
+    promise(&mut callbacks, gained, 2);
+    enter_as(&mut callbacks, at(3), address(2), said(7, &[]), true);
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(1)]);
+}
+
+#[test]
+fn a_host_that_cannot_be_asked_holds_nothing_up() {
+    for asked in [Asked::Silent, Asked::Refused, Asked::Failed] {
+        let mut callbacks = Callbacks::new(CallbackConfig::default());
+        enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+        assert!(matches!(
+            callbacks.arrive(at(2), address(2), 7, true),
+            Arrival::First(Task::Identify { .. })
+        ));
+        callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
+        let Arrival::First(Task::Identify { address: other, connection, .. }) =
+            callbacks.arrive(at(2), address(2), 7, true)
+        else {
+            panic!("the other one is not asked")
+        };
+        assert!(callbacks.identified(at(2), other, connection, asked, false).is_err());
+        let (_, probed) = enter_as(&mut callbacks, at(2), address(2), said(1, &[address(1)]), true);
+        assert_eq!(probed, callbacks.hosts().any(|host| host.address == other && host.up));
+    }
+}
+
+/// A break was missed where the client was not known to be the same.
+#[test]
+fn a_client_that_gained_an_interface_is_reset() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    let both = [address(1), address(2)];
+    let (gained, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
+    promise(&mut callbacks, gained, 2);
+    let lost = callbacks.break_files(&[fid(2)], None).remove(0);
+    miss(&mut callbacks, &lost, |_| false);
+    let arrival = identify_again(&mut callbacks, at(3), address(1), said(1, &both));
+    let Arrival::First(Task::Deliver(reset)) = arrival else { panic!("{arrival:?}") };
+    assert_eq!((reset.message, reset.address), (Message::Reset, address(1)));
+}
+
+#[test]
+fn a_silent_interface_remains_one_of_the_client() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let both = [address(1), address(2)];
+    let (first, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &both), true);
+    promise(&mut callbacks, first, 2);
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    miss(&mut callbacks, &breaking, |_| false);
+    enter_as(&mut callbacks, at(2), address(1), said(1, &both), true);
+    // The interface works again, is made promises, and loses its address to another client.
+    let (second, _) = enter_as(&mut callbacks, at(3), address(2), said(1, &both), true);
+    promise(&mut callbacks, second, 3);
+    enter_as(&mut callbacks, at(4), address(2), said(7, &[]), true);
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(1)]);
+}
+
+#[test]
+fn a_client_that_comes_back_to_an_address_is_reset() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let old = enter(&mut callbacks, 1);
+    // It does not answer there when it calls from elsewhere.
+    let (new, probed) = enter_as(&mut callbacks, at(2), address(2), said(1, &[]), false);
+    assert!(probed && !callbacks.hosts[old].up);
+    promise(&mut callbacks, new, 2);
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    assert_eq!(callbacks.delivered(&breaking, false), Delivered::Delayed, "it is nowhere now");
+    let arrival = callbacks.arrive(at(3), address(1), 1, true);
+    assert!(is_reset_of(&arrival, address(1)), "{arrival:?}");
+}
+
+#[test]
+fn an_interface_that_stood_in_is_reset_at_a_loss() {
+    let config = CallbackConfig { delayed_max: 1, ..CallbackConfig::default() };
+    let mut callbacks = Callbacks::new(config);
+    let both = [address(1), address(77)];
+    let (host, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &both), true);
+    for vnode in 2..5 {
+        promise(&mut callbacks, host, vnode);
+    }
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    miss(&mut callbacks, &breaking, |peer| peer == address(77));
+    // The host has missed too much: its promise on the third file is dropped.
+    let deliveries = callbacks.break_files(&[fid(3)], None);
+    assert!(!callbacks.holds(host, fid(4)));
+    assert_eq!(where_reset(&deliveries), [address(77)]);
+    let reset = deliveries.iter().find(|delivery| delivery.message == Message::Reset).unwrap();
+    assert!(reset.probe);
+    assert_eq!(
+        where_reset(&callbacks.break_files(&[fid(9)], None)),
+        [address(77)],
+        "until it has received it"
+    );
+    callbacks.delivered(reset, true);
+    assert!(where_reset(&callbacks.break_files(&[fid(9)], None)).is_empty());
+}
+
+/// The interface has received a message for one host of the client, and another host of it loses its promises.
+#[test]
+fn an_interface_stands_in_for_all_hosts_of_its_client() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let all = [address(1), address(2), address(77)];
+    let hosts = [1, 2]
+        .map(|number| enter_as(&mut callbacks, at(number), address(number as u8), said(1, &all), true).0);
+    for host in hosts {
+        promise(&mut callbacks, host, 2 + host.0 as u32);
+    }
+    let breaking = callbacks.break_files(&[fid(2 + hosts[0].0 as u32)], None).remove(0);
+    miss(&mut callbacks, &breaking, |peer| peer == address(77));
+    callbacks.drop_unnotified(hosts[1]);
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(77)]);
+}
+
+/// Its host has been evicted, since it held nothing.
+#[test]
+fn an_interface_that_has_called_is_reset_at_a_loss() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let [down, empty] = enter_twice(&mut callbacks);
+    promise(&mut callbacks, down, 2);
+    callbacks.mark_down(down);
+    assert!(callbacks.evict(empty).is_none() && callbacks.evict(down).is_none());
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(2)], None)), [address(2)]);
+}
+
+/// Another client would accept a message after the address has passed to it.
+#[test]
+fn a_break_after_a_pause_asks_who_is_there() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let [idle, twin] = enter_twice(&mut callbacks);
+    let writer = enter(&mut callbacks, 9);
+    for vnode in 2..5 {
+        promise(&mut callbacks, idle, vnode);
+    }
+    let write = |callbacks: &mut Callbacks, second: u64, vnode: u32| {
+        callbacks.try_arrive(at(second), address(9), 1).unwrap();
+        callbacks.break_files(&[fid(vnode)], Some(writer)).remove(0)
+    };
+    assert!(!write(&mut callbacks, 120, 2).probe);
+    let probed = write(&mut callbacks, 121, 3);
+    assert!(probed.probe && probed.uuid == Some(HostUuid([1; 16])));
+    let Delivered::Retry(copy) = callbacks.delivered(&probed, false) else { panic!("no copy") };
+    assert!(!copy.probe && copy.stand_in == Some(StandIn::Twin(twin, address(2))));
+    assert!(!callbacks.hosts[idle].is_owed_nothing(), "it hears of the change when it comes back");
+    assert!(write(&mut callbacks, 122, 4).probe, "the other address is as old");
+}
