@@ -103,13 +103,29 @@ pub trait MetaEngine: Debug + Send + Sync {
     /// network.
     ///
     /// # Errors
+    /// `Damaged` if changes that were durable have provably been lost since.
     /// `Meta` if there is none and it should not be created, or if it has a family that is not declared:
     /// a newer program wrote it.
     fn open(&self, folder: &Path, options: &MetaOptions<'_>) -> Result<Arc<dyn MetaDatabase>, StoreError>;
 
     /// Opens the database in its current state, with whatever families it has, and changes nothing in it;
     /// every commit fails.
+    ///
+    /// # Errors
+    /// Those of [`MetaEngine::open`].
     fn open_read_only(&self, folder: &Path) -> Result<Arc<dyn MetaDatabase>, StoreError>;
+
+    /// Returns what keeps the database in `folder` from being opened: where durable changes were lost, and which. `None`
+    /// if none are known to be lost. Changes nothing.
+    fn loss(&self, _folder: &Path) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
+    /// Gives up the changes of [`MetaEngine::loss`] and all later ones, so that the database can be opened. Does nothing
+    /// if there is no loss.
+    fn accept_loss(&self, _folder: &Path) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// An open database. Dropping it closes it, and makes everything committed durable unless it has failed.

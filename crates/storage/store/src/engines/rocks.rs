@@ -3,16 +3,20 @@
 //! A commit is one atomic write batch, written to the write-ahead log without a sync; a [`MetaStore::sync`]
 //! syncs the log once for all waiting callers. RocksDB recovers the log up to the first incomplete record, so
 //! the state after a crash is a prefix of the commits across all families; [`gaps`] prevents it from skipping
-//! lost blocks.
+//! lost blocks. It takes a commit that the medium has lost for one that a crash has torn; [`claims`] prove that it was
+//! durable, and then the database is not opened.
 //!
 //! After the first error of a write, a sync, or RocksDB's background work, no further write of any kind is
 //! issued to RocksDB and its background work stops; reads continue, in the state that was durable.
 
+mod claims;
 mod durable;
 mod gaps;
 mod logs;
 mod options;
 mod probe;
+mod rot;
+mod survey;
 
 use crate::group_sync::GroupSync;
 use crate::health::Health;
@@ -23,18 +27,21 @@ use crate::{
     MetaStore, StoreError,
 };
 use bytes::Bytes;
+use claims::{Claims, Key};
 use disk::RealDisk;
 use durable::{Durable, State};
 use logs::{Logs, Written};
 use probe::check_writable;
 use rocksdb::{
-    ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch,
-    WriteOptions, properties,
+    ColumnFamily, ColumnFamilyDescriptor, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, Options,
+    ReadOptions, WriteBatch, WriteOptions, properties,
 };
+use rot::{Chain, Loss, Opened};
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use survey::Survey;
 
 /// Opens databases of RocksDB.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +54,15 @@ impl MetaEngine for RocksEngine {
 
     fn open_read_only(&self, folder: &Path) -> Result<Arc<dyn MetaDatabase>, StoreError> {
         Ok(Arc::new(RocksMeta::open_read_only(folder)?))
+    }
+
+    fn loss(&self, folder: &Path) -> Result<Option<String>, StoreError> {
+        let logs = survey(folder)?;
+        Ok(loss(folder, &logs)?.map(|loss| format!("{}: {}", loss.place(), loss.describe())))
+    }
+
+    fn accept_loss(&self, folder: &Path) -> Result<(), StoreError> {
+        RocksMeta::accept_loss(folder)
     }
 }
 
@@ -62,6 +78,7 @@ struct RocksMeta {
     written: AtomicU64,
     log_bytes: AtomicU64,
     logs: Logs,
+    claims: Claims,
     group: GroupSync,
     health: Arc<Health>,
     /// Number of background errors already handled.
@@ -73,14 +90,54 @@ impl RocksMeta {
     /// Opens the database in the folder `path`; with `create`, creates folder and database if missing.
     fn open(path: &Path, how: &MetaOptions<'_>) -> Result<RocksMeta, StoreError> {
         check_writable(path)?;
-        gaps::close(&RealDisk, path)?;
+        let logs = survey(path)?;
+        if let Some(loss) = loss(path, &logs)? {
+            return Err(loss.into_error());
+        }
+        gaps::close(&RealDisk, &logs)?;
         let families = how.all_families();
         let mut options = options::database(&how.config);
         options.create_if_missing(how.create);
         let descriptors = options::families(&how.config, &families, how.defers_upkeep);
         let db = DB::open_cf_descriptors(&options, path, descriptors)
-            .map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
-        Ok(RocksMeta::new(db, families, false))
+            .map_err(|error| cannot_open(path, &error))?;
+        let meta = RocksMeta::new(db, families, false)?;
+        meta.retire(&logs)?;
+        Ok(meta)
+    }
+
+    /// Opens and closes the database with what the logs have before the first loss.
+    fn accept_loss(path: &Path) -> Result<(), StoreError> {
+        check_writable(path)?;
+        let logs = survey(path)?;
+        if loss(path, &logs)?.is_none() {
+            return Ok(());
+        }
+        gaps::close(&RealDisk, &logs)?;
+        let (_, opened) = open_unchanged(path)?;
+        // RocksDB reads a log of which an earlier one is missing.
+        for log in Chain::of(logs.iter().filter(|log| log.number >= opened.oldest_log)).apart {
+            gaps::mark(&RealDisk, &log.path, 0)?;
+        }
+        let (options, families) = as_found(path)?;
+        let db =
+            DB::open_cf_descriptors(&options, path, families).map_err(|error| cannot_open(path, &error))?;
+        RocksMeta::new(db, vec![Family::SYSTEM], false)?.retire(&logs)
+    }
+
+    /// Makes the logs of earlier runs unnecessary, if RocksDB has not. They must not be read together with later ones:
+    /// what is not in tables of them is gone, and its sequence numbers are used again.
+    fn retire(&self, logs: &[Survey]) -> Result<(), StoreError> {
+        let newest = logs.iter().filter(|log| !log.is_blank()).map(|log| log.number).max();
+        if newest.is_none_or(|newest| newest < oldest_log(&self.db)) {
+            return Ok(());
+        }
+        let family = self.family(Family::SYSTEM)?;
+        let mut nothing = WriteBatch::default();
+        nothing.delete_cf(family, "");
+        let written =
+            self.db.write_opt(nothing, &self.unsynced_write).and_then(|()| self.db.flush_cf(family));
+        written.map_err(|error| cannot_open(self.db.path(), &error))
     }
 
     /// Sets an option of every family, if it can be changed at run time. An I/O error is final.
@@ -104,26 +161,24 @@ impl RocksMeta {
     fn open_read_only(path: &Path) -> Result<RocksMeta, StoreError> {
         // A read-only open is for checks, so it must see what is really on the disk.
         forget_cached(path)?;
-        if let Some(gap) = gaps::find(&RealDisk, path)?.first() {
-            let (path, offset) = (gap.path.display(), gap.offset);
-            let text = format!("a crash left a gap in {path} at {offset}; a start of the server closes it");
+        let logs = survey(path)?;
+        if let Some(loss) = loss(path, &logs)? {
+            return Err(loss.into_error());
+        }
+        if let Some((log, offset)) = logs.iter().find_map(|log| Some((log.path.display(), log.gap?))) {
+            let text = format!("a crash left a gap in {log} at {offset}; a start of the server closes it");
             return Err(StoreError::Meta(text));
         }
-        let config = MetaConfig::default();
-        let options = options::database(&config);
-        let fail = |error| StoreError::Meta(format!("cannot open {}: {error}", path.display()));
-        // A database of an older program may lack some families, and none are created here.
-        let names = DB::list_cf(&options, path).map_err(fail)?;
-        let families = options::families_named(&config, &names);
-        let db = DB::open_cf_descriptors_read_only(&options, path, families, false).map_err(fail)?;
-        Ok(RocksMeta::new(db, Vec::new(), true))
+        let (db, _) = open_unchanged(path)?;
+        RocksMeta::new(db, Vec::new(), true)
     }
 
-    fn new(db: DB, families: Vec<Family>, is_read_only: bool) -> RocksMeta {
+    fn new(db: DB, families: Vec<Family>, is_read_only: bool) -> Result<RocksMeta, StoreError> {
         let db = Arc::new(db);
-        RocksMeta {
+        Ok(RocksMeta {
             durable: if is_read_only { Durable::default() } else { Durable::begin(&db) },
             logs: Logs::new(Arc::new(RealDisk), db.path()),
+            claims: Claims::new(Key::of(db.path())?),
             health: Arc::new(Health::of(db.path())),
             background_errors: AtomicU64::new(0),
             db,
@@ -133,7 +188,7 @@ impl RocksMeta {
             log_bytes: AtomicU64::new(0),
             group: GroupSync::default(),
             is_read_only,
-        }
+        })
     }
 
     /// Records the first error and stops RocksDB's background work, whose writes might abort the process.
@@ -192,7 +247,7 @@ impl RocksMeta {
     }
 
     fn write_batch(&self, batch: &Batch) -> Result<WriteBatch, StoreError> {
-        let mut out = WriteBatch::default();
+        let mut out = self.claims.batch();
         for change in batch.changes() {
             match change {
                 Change::Put(family, key, value) => out.put_cf(self.family(*family)?, key, value),
@@ -216,11 +271,15 @@ impl RocksMeta {
         self.health.check()?;
         let commits = self.written.load(Acquire);
         let written = Written { commits, bytes: self.log_bytes.load(Relaxed) };
+        let newest = self.db.latest_sequence_number();
         // Has at least these commits, and what the sync covers at most.
         let state = State::of(&self.db);
         let is_new = self.logs.sync(self.layout(), written).map_err(|error| self.fail(error))?;
         if is_new && !self.durable.advance(state) {
             self.health.check()?;
+        }
+        if is_new {
+            self.claims.advance(newest);
         }
         Ok(commits)
     }
@@ -367,6 +426,49 @@ impl Drop for RocksMeta {
         }
         self.db.cancel_all_background_work(true);
     }
+}
+
+fn survey(path: &Path) -> Result<Vec<Survey>, StoreError> {
+    survey::read_all(&RealDisk, path, Key::of(path)?.as_ref())
+}
+
+/// Returns the durable changes that the logs provably lack.
+fn loss(path: &Path, logs: &[Survey]) -> Result<Option<Loss>, StoreError> {
+    if !rot::is_possible(logs) {
+        return Ok(None);
+    }
+    match open_unchanged(path) {
+        Ok((_, opened)) => Ok(rot::find(logs, opened)),
+        // RocksDB itself refuses, because tables have some of what follows the damage.
+        Err(StoreError::Meta(error)) => Err(StoreError::Meta(rot::explain(logs, error))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens a database without changing anything in it.
+fn open_unchanged(path: &Path) -> Result<(DB, Opened), StoreError> {
+    let (options, families) = as_found(path)?;
+    let db = DB::open_cf_descriptors_read_only(&options, path, families, false);
+    let db = db.map_err(|error| cannot_open(path, &error))?;
+    let opened = Opened { oldest_log: oldest_log(&db), newest_change: db.latest_sequence_number() };
+    Ok((db, opened))
+}
+
+/// Returns the options for a database with the families that it has: one of an older program may lack some.
+fn as_found(path: &Path) -> Result<(Options, Vec<ColumnFamilyDescriptor>), StoreError> {
+    let config = MetaConfig::default();
+    let options = options::database(&config);
+    let names = DB::list_cf(&options, path).map_err(|error| cannot_open(path, &error))?;
+    Ok((options, options::families_named(&config, &names)))
+}
+
+/// Returns the number of the oldest log that is needed, as far as the database knows; 0 is always right.
+fn oldest_log(db: &DB) -> u64 {
+    db.property_int_value(properties::MIN_LOG_NUMBER_TO_KEEP).ok().flatten().unwrap_or(0)
+}
+
+fn cannot_open(path: &Path, error: &Error) -> StoreError {
+    StoreError::Meta(format!("cannot open {}: {error}", path.display()))
 }
 
 fn forget_cached(path: &Path) -> Result<(), StoreError> {

@@ -10,7 +10,7 @@
 //! unchanged length whose blocks are allocated. RocksDB cuts the rest off when it closes the log, and skips
 //! it when it reads the log after a crash; see [`super::gaps`].
 
-use super::gaps::{BLOCK_BYTES, HEADER_BYTES};
+use super::survey::{BLOCK_BYTES, HEADER_BYTES, SUFFIX};
 use crate::StoreError;
 use crate::home::failed;
 use disk::{Disk, File};
@@ -19,9 +19,6 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Suffix of log file names; the rest is a decimal number.
-pub(super) const SUFFIX: &str = ".log";
 
 /// Zeros appended to a new log, in bytes.
 const AHEAD_BYTES: usize = 512 << 10;

@@ -1,5 +1,7 @@
-use super::super::gaps;
-use super::super::gaps::tests::{record, replay};
+use super::super::rot::{self, Opened};
+use super::super::survey::tests::{key, record, replay};
+use super::super::survey::{BATCH_HEADER_BYTES, Survey, read_all};
+use super::super::{claims, gaps};
 use super::*;
 use disk::{DiskStep, FaultyDisk, Garbling, HookedDisk, Torn};
 use rand::rngs::SmallRng;
@@ -169,6 +171,13 @@ fn the_end_of_the_zeros_does_not_look_like_a_torn_header() {
     }
 }
 
+/// All logs are needed, and tables have no changes.
+const ANY: Opened = Opened { oldest_log: 0, newest_change: u64::MAX };
+
+fn read(disk: &FaultyDisk) -> Vec<Survey> {
+    read_all(disk, Path::new(FOLDER), Some(&key())).unwrap()
+}
+
 /// What happened in histories.
 #[derive(Debug, Default)]
 struct Seen {
@@ -179,6 +188,8 @@ struct Seen {
     failed_writes: u32,
     failed_syncs: u32,
     refused_zeros: u32,
+    /// Losses that were found.
+    rotten: u32,
 }
 
 /// A log that is written as by RocksDB and synced by [`Logs`].
@@ -189,6 +200,8 @@ struct History {
     log: Writer,
     written: Written,
     durable_commits: u64,
+    /// Of each commit: where it begins, and the number of commits that were durable.
+    begun: Vec<(u64, u64)>,
 }
 
 impl History {
@@ -207,7 +220,7 @@ impl History {
             2 => disk.set_capacity(rng.random_range(0..1 << 20)),
             _ => {}
         }
-        History { rng, disk, logs, log, written: Written::default(), durable_commits: 0 }
+        History { rng, disk, logs, log, written: Written::default(), durable_commits: 0, begun: Vec::new() }
     }
 
     /// Writes a record; some fill their block exactly, so that the next block begins with a whole record.
@@ -216,9 +229,10 @@ impl History {
         let length = match self.rng.random_range(0..4) {
             0 => self.rng.random_range(0..300),
             1 => self.rng.random_range(0..20_000),
-            _ => room.saturating_sub(HEADER_BYTES + 8),
+            _ => room.saturating_sub(HEADER_BYTES + BATCH_HEADER_BYTES + claims::TAG.len() + claims::BYTES),
         };
-        let bytes = record(self.log.position as usize, self.written.commits, length);
+        let bytes = record(self.log.position as usize, self.written.commits, self.durable_commits, length);
+        self.begun.push((self.log.position, self.durable_commits));
         self.log.write(&bytes)?;
         self.written.commits += 1;
         // More than it was, so that zeros are appended more often.
@@ -255,13 +269,43 @@ impl History {
         };
         let is_prefix = |numbers: &[u64]| numbers.iter().copied().eq(0..numbers.len() as u64);
         let before = replay(&contents(&*file));
-        gaps::close(&disk, Path::new(FOLDER)).unwrap();
+        let logs = read(&disk);
+        assert_eq!(rot::find(&logs, ANY), None, "a crash is no loss");
+        gaps::close(&disk, &logs).unwrap();
         let after = replay(&contents(&*file));
         assert!(is_prefix(&after) && before.starts_with(&after), "{before:?} and {after:?}");
         assert!(after.len() as u64 >= self.durable_commits, "{after:?}, {} durable", self.durable_commits);
+        assert_eq!(rot::find(&read(&disk), ANY), None, "nor is it one when the gap is closed");
         seen.holes += u32::from(!is_prefix(&before));
         seen.lost_commits += (self.written.commits as u32).saturating_sub(after.len() as u32);
-        assert_eq!(gaps::find(&disk.crash(), Path::new(FOLDER)).unwrap(), [], "marks are durable");
+        let marked = read(&disk.crash());
+        assert!(marked.iter().all(|log| log.gap.is_none()), "marks are durable");
+    }
+
+    /// Checks that after a crash damage of what was durable is found, if a later commit is left that knew of it.
+    fn rot(&mut self, seen: &mut Seen) {
+        let disk = self.disk.crash();
+        disk.set_capacity(u64::MAX);
+        let Ok(file) = disk.open(&path(4)) else { return };
+        let before = replay(&contents(&*file));
+        let Some((end, _)) =
+            self.begun.get(self.durable_commits as usize).copied().filter(|(end, _)| *end > 0)
+        else {
+            return;
+        };
+        let (at, bytes) = (self.rng.random_range(0..end), [1, 1, 512][self.rng.random_range(0..3)]);
+        let garbage = vec![self.rng.random::<u8>(); bytes.min((end - at) as usize)];
+        file.write_all_at(&mut [IoSlice::new(&garbage)], at).unwrap();
+        let left = replay(&contents(&*file)).len();
+        if left == before.len() {
+            return;
+        }
+        let last = self.begun.partition_point(|(begin, _)| *begin < at + bytes as u64);
+        let known = self.begun[..before.len()].iter().skip(last).map(|(_, durable)| *durable).max();
+        let is_certain = known.unwrap_or(0) > left.max(1) as u64;
+        let is_found = rot::find(&read(&disk), ANY).is_some();
+        assert!(is_found || !is_certain, "{left} left of {}, {known:?} known", before.len());
+        seen.rotten += u32::from(is_found);
     }
 }
 
@@ -272,11 +316,12 @@ fn a_crash_leaves_a_prefix_of_a_log_that_has_zeros_ahead() {
         let mut history = History::new(seed);
         history.play(&mut seen);
         (0..4).for_each(|_| history.crash(&mut seen));
+        (0..4).for_each(|_| history.rot(&mut seen));
         let is_refused = |log: &Log| matches!(log.zeros, Zeros::Refused);
         seen.refused_zeros += u32::from(history.logs.known.lock().logs.values().any(is_refused));
     });
     println!("{seen:?}");
-    let Seen { crashes, lost_commits, holes, failed_writes, failed_syncs, refused_zeros } = seen;
-    let counts = [crashes, lost_commits, holes, failed_writes, failed_syncs, refused_zeros];
+    let Seen { crashes, lost_commits, holes, failed_writes, failed_syncs, refused_zeros, rotten } = seen;
+    let counts = [crashes, lost_commits, holes, failed_writes, failed_syncs, refused_zeros, rotten];
     assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
 }
