@@ -149,7 +149,7 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
-    /// Check and rekey partitions, and analyze the space that data would take.
+    /// Check, rekey and recover partitions, and analyze the space that data would take.
     Store {
         #[command(subcommand)]
         command: commands::store::Store,

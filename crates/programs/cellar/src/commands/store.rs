@@ -2,6 +2,7 @@
 
 mod analyze;
 mod damaged;
+mod loss;
 mod online;
 mod rekey;
 
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use store::Inspection;
 use volume_check::{CheckOptions, CheckReport, Progress, Stage, check};
 
-/// Check and rekey partitions, and estimate the space that data would take.
+/// Check, rekey and recover partitions, and estimate the space that data would take.
 #[derive(Subcommand)]
 pub enum Store {
     /// Verify the consistency of partitions without changing anything. Their server must be stopped, unless
@@ -46,6 +47,12 @@ pub enum Store {
     /// Wraps the data keys with another master key, adds a data key for new data, or both. Existing data is
     /// not rewritten. Set the new master key in the configuration before the next start.
     Rekey(rekey::Rekey),
+    /// Open a partition or a database of the cell again that is refused because durable changes are lost. Its server must
+    /// be stopped.
+    ///
+    /// The disk has lost a part of the log. Everything before it is kept; the lost changes and all later ones are given up.
+    /// Copy the folder first. Clients may have cached what is given up: `fs flushall` makes them forget it.
+    AcceptLoss(loss::AcceptLoss),
 }
 
 /// Verify the consistency of partitions.
@@ -135,6 +142,7 @@ pub fn run(command: &Store) -> Result<()> {
         Store::Analyze(analyze) => analyze::run(analyze),
         Store::Damaged(asked) => damaged::run(asked),
         Store::Rekey(rekey) => rekey::run(rekey),
+        Store::AcceptLoss(accept) => loss::run(accept),
     }
 }
 

@@ -142,3 +142,51 @@ fn an_encrypted_partition_is_checked_and_rekeyed() {
     fs::write(segment(folder), bytes).unwrap();
     assert_eq!(check(folder, &["--data"]).status.code(), Some(1));
 }
+
+/// Replaces a partition's metadata by what a kill would have left of it, with damage in the third record of the log.
+fn rot(folder: &Path, killed: &Path) {
+    let meta = folder.join("cellar/meta");
+    fs::remove_dir_all(&meta).unwrap();
+    fs::rename(killed, &meta).unwrap();
+    let logs = fs::read_dir(&meta).unwrap().map(|entry| entry.unwrap().path());
+    let log = logs.filter(|path| path.extension().is_some_and(|ext| ext == "log")).max().unwrap();
+    let mut bytes = fs::read(&log).unwrap();
+    let next = |at: usize| at + 7 + usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]));
+    let third = next(next(0));
+    bytes[third + 20] ^= 1;
+    fs::write(log, bytes).unwrap();
+}
+
+#[test]
+fn a_loss_in_the_log_is_reported_until_it_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (partition, volumes) = open(folder);
+    fill(&volumes);
+    let killed = folder.join("killed");
+    fs::create_dir(&killed).unwrap();
+    for entry in fs::read_dir(folder.join("cellar/meta")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, killed.join(path.file_name().unwrap())).unwrap();
+    }
+    drop((volumes, partition));
+    let accept = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(["store", "accept-loss"]).arg(folder).args(options).output().unwrap()
+    };
+    assert!(text(&accept(&[]).stdout).contains("nothing is known to be lost"));
+    rot(folder, &killed);
+    for _ in 0..2 {
+        let refused = check(folder, &[]);
+        let error = text(&refused.stderr);
+        assert!(!refused.status.success() && error.contains("`cellar store accept-loss`"), "{refused:?}");
+        let shown = accept(&["--dry-run", "--json"]);
+        let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert!(shown["loss"].as_str().unwrap().contains("were durable"), "{shown}");
+    }
+    let done = accept(&[]);
+    assert!(done.status.success() && text(&done.stdout).contains("given up"), "{done:?}");
+    let checked = check(folder, &[]);
+    assert!(checked.status.success(), "{checked:?}");
+    drop(open(folder));
+}

@@ -163,7 +163,8 @@ pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
         remedy:
             "The log says why (`bos getlog SERVER CellarLog`, the line `the partition cannot be opened`; for a \
              bucket also `a request to the bucket failed` and `waiting to own the partition`). When it is \
-             repaired, restart the server, unless it is in a bucket; `cellar store check` lists what is damaged."
+             repaired, restart the server, unless it is in a bucket; `cellar store check` lists what is damaged. If \
+             durable changes are lost, `cellar store accept-loss` opens it without them."
                 .into(),
     }
     };
