@@ -9,7 +9,7 @@ use simulation::{History, Report, Sabotage};
 const COUNT: u64 = 200;
 
 /// Number of histories in which a planted fault must be found.
-const SABOTAGED: u64 = 128;
+const SABOTAGED: u64 = 256;
 
 fn count() -> u64 {
     std::env::var("CELLAR_CLUSTER_COUNT")
@@ -35,7 +35,7 @@ fn a_cluster_keeps_its_promises() {
     assert!(sum.takeovers > 100 && sum.moves > 50 && sum.stalls > 50 && sum.crashes > 50, "{sum:?}");
     assert!(sum.changes > 1000 && sum.cached_reads > 1000 && sum.forwards > 1000, "{sum:?}");
     assert!(sum.resets > 100 && sum.breaks > 100 && sum.fenced > 0 && sum.late_writes > 0, "{sum:?}");
-    assert!(sum.repeats > 0 && sum.excused > 0 && sum.outages > 20, "{sum:?}");
+    assert!(sum.repeats > 0 && sum.excused > 0 && sum.outages > 20 && sum.partings > 20, "{sum:?}");
 }
 
 #[test]

@@ -30,12 +30,12 @@ pub(crate) struct Fate {
 }
 
 impl Bucket {
-    /// Decides about a request.
-    pub(crate) fn fate(&self, rng: &mut SmallRng) -> Fate {
+    /// Decides about a request of a node that does not reach the bucket if `is_apart`.
+    pub(crate) fn fate(&self, rng: &mut SmallRng, is_apart: bool) -> Fate {
         let (there, back) = (rng.random_range(MS / 5..20 * MS), rng.random_range(MS / 5..20 * MS));
         let good = Fate { done: Some(there), again: None, answered: Some(there + back), lie: None };
         let error = || Some(Answer::Unknown("503".into()));
-        if self.is_away {
+        if is_apart {
             let answered = rng.random_bool(0.5).then_some(there + back);
             return Fate { done: None, answered, lie: error(), ..good };
         }

@@ -3,6 +3,7 @@
 mod calls;
 mod clients;
 mod shells;
+mod ways;
 
 use super::bucket::Bucket;
 use super::client::{Call, Client, Reply};
@@ -14,7 +15,8 @@ use base::Monotonic;
 use cluster_proto::{Answer, CallKind, Epoch, NodeName, Operation, PartitionName, RequestId, Reset};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use ways::Way;
 
 const CLIENTS: usize = 3;
 const FILES: usize = 2;
@@ -45,6 +47,7 @@ pub(crate) struct Report {
     pub stalls: u64,
     pub crashes: u64,
     pub outages: u64,
+    pub partings: u64,
     pub changes: u64,
     pub repeats: u64,
     pub reads: u64,
@@ -73,6 +76,7 @@ impl std::ops::AddAssign for Report {
         self.stalls += other.stalls;
         self.crashes += other.crashes;
         self.outages += other.outages;
+        self.partings += other.partings;
         self.changes += other.changes;
         self.repeats += other.repeats;
         self.reads += other.reads;
@@ -179,6 +183,7 @@ enum Happening {
     Start(usize),
     BucketBack,
     Rejoin(usize),
+    Mended(Vec<Way>),
     Heal,
 }
 
@@ -218,6 +223,8 @@ pub(crate) struct World {
     /// What has arrived at each database and is not written.
     arrived: Vec<Vec<Write>>,
     clients: Vec<Client>,
+    /// The ways that are cut.
+    lost: BTreeSet<Way>,
     /// Newest version that is acknowledged or was shown, by partition and file.
     shown: Vec<Vec<u64>>,
     acknowledged: Vec<Vec<u64>>,
@@ -252,6 +259,7 @@ impl World {
             databases: (0..partitions).map(|_| Database::new(FILES)).collect(),
             arrived: (0..partitions).map(|_| Vec::new()).collect(),
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
+            lost: BTreeSet::new(),
             shown: vec![vec![0; FILES]; partitions],
             acknowledged: vec![vec![0; FILES]; partitions],
             operations: 0,
@@ -348,6 +356,7 @@ impl World {
             Happening::Start(node) => self.start(node),
             Happening::BucketBack => self.bucket.is_away = false,
             Happening::Rejoin(client) => self.clients[client].is_cut = false,
+            Happening::Mended(ways) => self.mend(&ways),
             Happening::Heal => self.heal(),
         }
     }
@@ -364,7 +373,7 @@ impl World {
         // Owners are hit more often.
         let owner = self.owners.iter().flatten().next().copied();
         let node = if self.rng.random_bool(0.5) { owner.unwrap_or(node) } else { node };
-        match self.rng.random_range(0..6) {
+        match self.rng.random_range(0..7) {
             0 if self.mood.has_stalls && self.rng.random_bool(0.5) => {
                 self.nodes[node].stalls_at_renewal = true;
             }
@@ -373,6 +382,7 @@ impl World {
             2 if self.mood.has_outages => self.outage(),
             3 if self.mood.has_moves => self.move_partition(),
             4 if self.mood.has_cuts => self.cut(),
+            6 if self.mood.has_cuts => self.part(node),
             5 => {
                 let (now, rate) = (self.now, self.rate());
                 if !self.nodes[node].is_stalled {
@@ -501,6 +511,7 @@ impl World {
         self.is_healed = true;
         self.bucket.is_away = false;
         self.bucket.is_bad = false;
+        self.lost.clear();
         for client in &mut self.clients {
             client.is_cut = false;
         }

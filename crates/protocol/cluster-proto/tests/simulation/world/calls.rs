@@ -1,6 +1,6 @@
 //! The way of calls through nodes, and messages to clients.
 
-use super::{Event, Happening, Message, REACH_LIMIT, World};
+use super::{Event, Happening, Message, REACH_LIMIT, Way, World};
 use crate::simulation::Sabotage;
 use crate::simulation::client::{Call, Client, Reply};
 use crate::simulation::clock::{MS, SECOND};
@@ -44,18 +44,22 @@ impl World {
             Route::Forward { node: owner, epoch, .. } => {
                 self.report.forwards += 1;
                 let owner = self.names.iter().position(|name| *name == owner).expect("it exists");
-                if !self.nodes[owner].is_cut && !self.nodes[node].is_cut {
+                let is_lost = self.is_lost(Way::Between { from: node, to: owner });
+                if !self.nodes[owner].is_cut && !self.nodes[node].is_cut && !is_lost {
                     let after = self.rng.random_range(MS / 10..5 * MS);
                     self.at_node(after, owner, Event::Call { call, front: Some((node, epoch.0)) });
                 }
             }
             Route::Refuse(Refusal::NotOwner(_)) => {
                 let Some((front, _)) = held.front else { return false };
+                if self.is_lost(Way::Between { from: node, to: front }) {
+                    return false;
+                }
                 let since = self.local(front);
                 let after = self.rng.random_range(10 * MS..50 * MS);
                 self.at_node(after, front, Event::NotOwner { call, since });
             }
-            Route::Refuse(Refusal::Restarting) => self.respond(call, Reply::Restarting),
+            Route::Refuse(Refusal::Restarting) => self.respond(node, held, Reply::Restarting),
             Route::Refuse(Refusal::Silent | Refusal::NoPartition) => {}
         }
         false
@@ -99,12 +103,20 @@ impl World {
         if is_promised {
             handle.promises.entry(call.file).or_default().insert(call.client);
         }
-        self.respond(call, Reply::Value { version, operation, is_promised });
+        self.respond(node, held, Reply::Value { version, operation, is_promised });
         false
     }
 
-    pub(super) fn respond(&mut self, call: Call, reply: Reply) {
+    /// Sends a reply to a client, through the node that has forwarded its call.
+    pub(super) fn respond(&mut self, node: usize, held: Held, reply: Reply) {
+        let call: Call = held.call;
         let after = self.rng.random_range(MS / 10..20 * MS);
+        let front = held.front.map_or(node, |(front, _)| front);
+        let ways =
+            [Way::Between { from: node, to: front }, Way::ToClient { node: front, client: call.client }];
+        if ways.into_iter().any(|way| self.is_lost(way)) {
+            return;
+        }
         self.trace(|_| {
             format!("c{} is sent {reply:?} about p{} f{}", call.client, call.partition, call.file)
         });
@@ -123,8 +135,9 @@ impl World {
     }
 
     pub(super) fn message(&mut self, node: usize, process: u64, client: usize, message: Message, left: u64) {
+        let is_lost = self.is_lost(Way::ToClient { node, client });
         let here = &mut self.clients[client];
-        let outcome = if here.is_cut {
+        let outcome = if here.is_cut || is_lost {
             if left > 0 {
                 let (after, left) = (SECOND / 2, left.saturating_sub(SECOND / 2));
                 return self.plan(after, Happening::Message { node, process, client, message, left });

@@ -1,6 +1,6 @@
 //! What clients do, and what they may see.
 
-use super::{CALL_LIMIT, Event, FILES, Happening, QUIET_AT, World};
+use super::{CALL_LIMIT, Event, FILES, Happening, QUIET_AT, Way, World};
 use crate::simulation::client::{Cached, Call, Pending, Reply};
 use crate::simulation::clock::{MS, SECOND};
 use cluster_proto::CallKind;
@@ -71,7 +71,8 @@ impl World {
         let (node, is_cut) = (here.preferred % count, here.is_cut);
         self.plan(CALL_LIMIT, Happening::Deadline { client, attempt: call.attempt });
         let is_up = self.nodes[node].member.is_some();
-        if !is_cut && is_up && !self.nodes[node].is_cut {
+        let is_lost = self.is_lost(Way::FromClient { client, node });
+        if !is_cut && is_up && !self.nodes[node].is_cut && !is_lost {
             let after = self.rng.random_range(MS / 10..20 * MS);
             self.at_node(after, node, Event::Call { call, front: None });
         } else if !is_cut && !is_up {

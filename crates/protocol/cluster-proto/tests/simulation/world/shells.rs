@@ -249,8 +249,8 @@ impl World {
             self.at_node(MS, node, Event::Answered(id, Answer::Written(tag)));
             return;
         }
-        let process = self.nodes[node].process;
-        let Fate { done, again, answered, lie } = self.bucket.fate(&mut self.rng);
+        let (process, is_apart) = (self.nodes[node].process, self.is_apart(node));
+        let Fate { done, again, answered, lie } = self.bucket.fate(&mut self.rng, is_apart);
         let limit =
             self.nodes[node].clock.real(self.local(node) + Timing::default().request_limit()) - self.now;
         let late = Event::Answered(id, Answer::Unknown("no answer in time".into()));
@@ -275,7 +275,7 @@ impl World {
     pub(super) fn open(&mut self, node: usize, partition: usize, epoch: Epoch) {
         self.writers += 1;
         let (writer, process) = (self.writers, self.nodes[node].process);
-        let fails = self.bucket.is_away || (self.bucket.is_bad && self.rng.random_bool(0.1));
+        let fails = self.is_apart(node) || (self.bucket.is_bad && self.rng.random_bool(0.1));
         let (there, back) =
             (self.rng.random_range(20 * MS..2 * SECOND), self.rng.random_range(MS..2 * SECOND));
         if fails {
@@ -329,18 +329,19 @@ impl World {
         self.plan(there, Happening::Append(partition, Some(Write { node, process, writer, record, back })));
     }
 
-    /// Writes what has arrived at a database, in the order of arrival. While the bucket is away, processes repeat their
-    /// writes, as long as they run.
+    /// Writes what has arrived at a database, in the order of arrival. While the bucket is away, or not reached, processes repeat
+    /// their writes, as long as they run.
     pub(super) fn append(&mut self, partition: usize) {
-        if self.bucket.is_away {
-            let nodes = &self.nodes;
-            self.arrived[partition].retain(|write| nodes[write.node].process == write.process);
-            if !self.arrived[partition].is_empty() {
-                self.plan(SECOND / 2, Happening::Append(partition, None));
-            }
-            return;
+        let (late, arrived): (Vec<Write>, Vec<Write>) = std::mem::take(&mut self.arrived[partition])
+            .into_iter()
+            .partition(|write| self.is_apart(write.node));
+        let nodes = &self.nodes;
+        self.arrived[partition] =
+            late.into_iter().filter(|write| nodes[write.node].process == write.process).collect();
+        if !self.arrived[partition].is_empty() {
+            self.plan(SECOND / 2, Happening::Append(partition, None));
         }
-        for write in std::mem::take(&mut self.arrived[partition]) {
+        for write in arrived {
             let Write { node, process, writer, record, back } = write;
             let is_fenced = self.sabotage != Sabotage::IsNotFenced;
             match self.databases[partition].append(writer, record, is_fenced) {
@@ -430,7 +431,7 @@ impl World {
         let Some(active) = handle.active.take_if(is_done) else { return };
         self.report.changes += 1;
         self.forget_hosts(node, partition);
-        self.respond(active.held.call, Reply::Changed { version: active.version });
+        self.respond(node, active.held, Reply::Changed { version: active.version });
     }
 
     /// Removes hosts that hold no promise from the durable list, sometimes.
@@ -462,7 +463,7 @@ impl World {
             // A repeated call finds its own result.
             let reply = Reply::Changed { version: *version };
             self.report.repeats += 1;
-            return self.respond(call, reply);
+            return self.respond(node, held, reply);
         }
         let version = handle.contents.files[call.file].0 + 1;
         let record =
