@@ -18,8 +18,9 @@ use fileserver::{Answer, FileServer};
 use rx::{ConnectOptions, Connector, Path};
 use rx_security::{ClientSecurity, KeyRing};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use volserver::VolumeServer;
 use volume::{Pending, Volumes};
 
@@ -29,6 +30,16 @@ const DEAD: Duration = Duration::from_secs(3);
 /// How long a front waits for an owner that answers pings, but sends and takes no data. Longer than an owner holds a call
 /// (20 s). The front then repeats the call, or gives it up.
 const IDLE_OF_OWNER: Duration = Duration::from_secs(30);
+
+/// How long after the end of its lease a node counts on having lost what it owned: others wait for 6 s where it relies on 4.9 s, and see
+/// its last renewal up to a second later.
+const TAKEN: Duration = Duration::from_secs(2);
+
+/// Interval at which the lease is looked up meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The abort code of a call that may have been executed by a node that does not own the partition any more.
+const LOST: AbortCode = AbortCode(cluster::refusal::LOST);
 
 /// How long an owner waits in the same way for a front that calls a client. Longer than the front waits for a client that
 /// is silent.
@@ -140,6 +151,30 @@ struct Here {
 }
 
 impl Here {
+    /// Returns the result of a call once it may be sent. If this node has had no lease for so long that another one may have taken the
+    /// partition over, the call ends before: its front repeats it there, and finds its result.
+    fn end<T: Send + 'static>(&self, served: Pending<Result<T, AbortCode>>) -> Result<T, AbortCode> {
+        let served = match served.into_ready() {
+            Ok(result) => return result,
+            Err(pending) => pending,
+        };
+        let (ended, end) = sync_channel(1);
+        served.when_durable(move |result| _ = ended.send(result));
+        let mut lapsed: Option<Instant> = None;
+        loop {
+            match end.recv_timeout(LOOK) {
+                Ok(result) => return result.map_err(|error| error.abort_code())?,
+                Err(RecvTimeoutError::Disconnected) => return Err(LOST),
+                Err(RecvTimeoutError::Timeout) if self.node.member().has_lease() => lapsed = None,
+                Err(RecvTimeoutError::Timeout) => {
+                    if lapsed.get_or_insert_with(Instant::now).elapsed() >= TAKEN {
+                        return Err(LOST);
+                    }
+                }
+            }
+        }
+    }
+
     fn partition(&self, volume: VolumeId) -> Option<PartitionId> {
         self.volumes.partition_of(volume)
     }
@@ -159,8 +194,7 @@ impl Files for Here {
     }
 
     fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
-        let served = self.server.serve(|server| afs_idl::fs::dispatch(server, call, stream));
-        served.wait().map_err(|error| error.abort_code())?
+        self.end(self.server.serve(|server| afs_idl::fs::dispatch(server, call, stream)))
     }
 
     fn try_answer(&self, call: &CallContext<'_>, request: &[u8]) -> Option<Bytes> {
@@ -172,8 +206,7 @@ impl Files for Here {
         call: &CallContext<'_>,
         request: &cluster::FetchRequest,
     ) -> Result<cluster::FetchReply, AbortCode> {
-        let served = self.server.serve(|server| server.fetch_for_front(call, request));
-        served.wait().map_err(|error| error.abort_code())?
+        self.end(self.server.serve(|server| server.fetch_for_front(call, request)))
     }
 
     fn offer(
@@ -181,8 +214,7 @@ impl Files for Here {
         call: &CallContext<'_>,
         request: &fs::StoreData64Request,
     ) -> Result<cluster::OfferStoreReply, AbortCode> {
-        let served = self.server.serve(|server| server.offer_for_front(call, request));
-        served.wait().map_err(|error| error.abort_code())?
+        self.end(self.server.serve(|server| server.offer_for_front(call, request)))
     }
 
     fn store(
@@ -192,8 +224,7 @@ impl Files for Here {
         objects: (Vec<u64>, u64),
         stream: &mut dyn CallStream,
     ) -> Result<fs::StoreData64Reply, AbortCode> {
-        let served = self.server.serve(|server| server.store_for_front(call, request, objects, stream));
-        served.wait().map_err(|error| error.abort_code())?
+        self.end(self.server.serve(|server| server.store_for_front(call, request, objects, stream)))
     }
 }
 
