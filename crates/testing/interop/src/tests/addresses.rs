@@ -2,7 +2,7 @@
 //! run, too.
 
 use crate::Test;
-use crate::tests::cluster::PLAN;
+use crate::tests::cluster::{PLAN, TAKEOVER};
 use crate::tests::registering::registered;
 use crate::tests::series::Series;
 use crate::tests::wait_for;
@@ -28,14 +28,11 @@ pub(crate) const SERVED: Plan = Plan { partitions: &["b"], service_addresses: &S
 /// Time limit for nodes, partitions and addresses to be there.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Longest pause of a client of an address whose node is killed.
-const TAKEOVER: Duration = Duration::from_secs(19);
-
 /// Longest pause of a client of an address whose node is stopped in order.
 const HANDOVER: Duration = Duration::from_secs(6);
 
 /// Returns the indices of the nodes that have an address at their interface.
-fn holders(cluster: &Cluster, address: &str) -> Result<Vec<usize>> {
+pub(crate) fn holders(cluster: &Cluster, address: &str) -> Result<Vec<usize>> {
     let mut all = Vec::new();
     for (index, node) in cluster.nodes.iter().enumerate() {
         let shown = node.shell("ip -4 -o address show")?.ok()?;
@@ -58,7 +55,7 @@ fn wait_for_other(cluster: &Cluster, address: &str, before: usize) -> Result<usi
 }
 
 /// Waits until each node has one address, and the partition is owned.
-fn wait_until_shared(cluster: &Cluster) -> Result<()> {
+pub(crate) fn wait_until_shared(cluster: &Cluster) -> Result<()> {
     wait_for(LIMIT, || {
         let mut all = BTreeSet::new();
         for address in SERVICE {

@@ -2,7 +2,7 @@
 //! SeaweedFS is on the host that has the databases.
 
 use crate::Test;
-use crate::tests::cluster::PLAN;
+use crate::tests::cluster::{PLAN, TAKEOVER};
 use crate::tests::series::{Series, check_files};
 use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
@@ -30,9 +30,6 @@ const SECOND: &str = PLAN.nodes[1].0;
 
 /// Time limit for nodes and partitions to be there: new partitions are probed first.
 const LIMIT: Duration = Duration::from_secs(120);
-
-/// Longest pause of a client whose volume's owner is killed: less than the 20 s for which a node holds a call.
-const TAKEOVER: Duration = Duration::from_secs(19);
 
 /// Longest pause of a client whose volume's partition is moved.
 const MOVE: Duration = Duration::from_secs(19);

@@ -1,0 +1,184 @@
+//! Cuts of single ways between nodes, the bucket and clients. What one host sends to another is lost; everything else arrives.
+
+use super::killed::{HERE, change, status};
+use super::{CHANGES, LIMIT, TAKEOVER, compare_in};
+use crate::Test;
+use crate::tests::addresses::{SERVED, SERVICE, holders, wait_until_shared};
+use crate::tests::series::Series;
+use crate::tests::wait_for;
+use anyhow::{Context, Result, anyhow, ensure};
+use cell_client::files::Attributes;
+use interop::cell::Cell;
+use interop::cluster::Cluster;
+use interop::hostile::{Client, uuid};
+use std::time::{Duration, SystemTime};
+
+pub(super) fn tests() -> Vec<Test> {
+    vec![Test { name: "cluster-cut", needs: super::NEEDS, run: cut }]
+}
+
+/// A cut that is shorter than the time for which a node holds a call.
+const SHORT: Duration = Duration::from_secs(6);
+
+/// Longest pause of a client of nodes between which there is such a cut: a node that sends nothing is given up after 3 s.
+const PAUSE: Duration = Duration::from_secs(6 + 6);
+
+/// Time limit for clients to go on after the last node by name reaches no other one: it gives everything up after 18 s, lets calls end
+/// for 5 s, and another node opens the partition. A client of another node waits for 30 s then; longer on a busy machine.
+const LEFT: Duration = Duration::from_secs(60);
+
+/// No interface has it.
+const NOWHERE: &str = "02:00:00:00:00:fe";
+
+/// A way from one host to another that is cut until this is dropped.
+struct Lost<'a> {
+    from: &'a Cell,
+    to: String,
+}
+
+impl<'a> Lost<'a> {
+    fn new(from: &'a Cell, to: &str) -> Result<Lost<'a>> {
+        let set = format!("ip neighbour replace {to} lladdr {NOWHERE} nud permanent dev eth0");
+        from.shell(&set)?.ok().context(set)?;
+        Ok(Lost { from, to: to.to_owned() })
+    }
+}
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        _ = self.from.shell(&format!("ip neighbour del {} dev eth0", self.to));
+    }
+}
+
+fn cut() -> Result<()> {
+    let mut cluster = SERVED.start()?;
+    wait_until_shared(&cluster).with_context(|| cluster.logs())?;
+    let last = cluster.nodes.len() - 1;
+    cluster.give("b", last)?;
+    for volume in ["data0", "data1", "data2", "held"] {
+        cluster.create_volume(volume)?;
+    }
+    let pulses = (0..cluster.nodes.len())
+        .map(|node| Series::pulse(&cluster.host, cluster.address_of(node)?, &format!("data{node}")))
+        .collect::<Result<Vec<_>>>()?;
+    let trial = Trial { cluster: &cluster, pulses: &pulses };
+    trial.run(last).with_context(|| cluster.logs())?;
+    for (node, pulse) in pulses.iter().enumerate() {
+        compare_in(&cluster, &format!("data{node}"), pulse)?;
+    }
+    drop(pulses);
+    cluster.end().with_context(|| cluster.logs())
+}
+
+/// The cluster, and clients, each of the service address that was at the node of its number.
+struct Trial<'a> {
+    cluster: &'a Cluster,
+    pulses: &'a [Series],
+}
+
+impl Trial<'_> {
+    /// `owner` owns the partition.
+    fn run(&self, owner: usize) -> Result<()> {
+        let nodes = &self.cluster.nodes;
+        self.more()?;
+        self.to_a_client(owner).context("the owner does not reach a client")?;
+        for (from, to) in [(owner, 0), (0, owner)] {
+            self.one_way(from, to)
+                .with_context(|| format!("{} does not reach {}", nodes[from].name, nodes[to].name))?;
+        }
+        self.to_other_nodes(owner).context("the owner reaches the bucket, but no node")?;
+        // Commands run on the first node, and need the bucket.
+        let owner = 1;
+        self.cluster.give("b", owner)?;
+        self.more()?;
+        self.to_the_bucket(owner).context("the owner does not reach the bucket")
+    }
+
+    fn more(&self) -> Result<()> {
+        self.pulses.iter().try_for_each(|pulse| pulse.more(CHANGES))
+    }
+
+    /// A client that the owner does not reach loses its promise before a change is acknowledged: the node that it has called
+    /// sends it the message.
+    fn to_a_client(&self, owner: usize) -> Result<()> {
+        let (cluster, front) = (self.cluster, (owner + 1) % self.cluster.nodes.len());
+        let cell = super::walk::client(cluster, front)?;
+        let made =
+            cell.create(&cell.root_of("held")?, b"file", Attributes { mode: 0o644, modified: 1_000_000_000 });
+        let file = made.map_err(|code| anyhow!("CreateFile: {code:?}"))?.fid.into();
+        let [holder, changer] = [Client::anonymous(HERE, uuid())?, Client::anonymous(HERE, uuid())?];
+        status(cluster, &holder, front, file)?;
+        let lost = Lost::new(&cluster.nodes[owner], &HERE.to_string())?;
+        change(cluster, &changer, front, (file, 0o600))?;
+        ensure!(
+            holder.broken().contains(&file),
+            "a change was acknowledged before the client had lost its promise"
+        );
+        drop(lost);
+        Ok(())
+    }
+
+    /// Calls between two nodes wait until the way is mended, or are repeated; none fails, and none is executed twice.
+    fn one_way(&self, from: usize, to: usize) -> Result<()> {
+        let failures = || self.pulses.iter().map(Series::failures).collect::<Result<Vec<_>>>();
+        let (nodes, before) = (&self.cluster.nodes, failures()?);
+        let lost = Lost::new(&nodes[from], nodes[to].address)?;
+        let since = SystemTime::now();
+        std::thread::sleep(SHORT);
+        drop(lost);
+        let longest = self.pulses.iter().map(|pulse| pulse.longest_gap(since)).collect::<Result<Vec<_>>>()?;
+        println!(
+            "interop: while {} did not reach {}, the longest pauses were {longest:.1?}",
+            nodes[from].name, nodes[to].name
+        );
+        for (node, pause) in longest.into_iter().enumerate() {
+            let limit = if [from, to].contains(&node) { PAUSE } else { SHORT };
+            ensure!(pause <= limit, "a client of {} waited for {pause:?}", nodes[node].name);
+        }
+        ensure!(failures()? == before, "calls have failed");
+        self.more()
+    }
+
+    /// A node that reaches no other one gives everything up, and gets addresses again later.
+    fn to_other_nodes(&self, node: usize) -> Result<()> {
+        let nodes = &self.cluster.nodes;
+        let others = (0..nodes.len()).filter(|other| *other != node);
+        let lost =
+            others.map(|other| Lost::new(&nodes[node], nodes[other].address)).collect::<Result<Vec<_>>>()?;
+        let since = SystemTime::now();
+        wait_for(LEFT, || {
+            let held =
+                SERVICE.iter().map(|address| holders(self.cluster, address)).collect::<Result<Vec<_>>>()?;
+            Ok(held.iter().all(|at| at.len() == 1 && at[0] != node))
+        })
+        .context("its addresses do not move")?;
+        let moved = since.elapsed()?;
+        self.more().context("clients do not go on")?;
+        let longest = self.pulses.iter().map(|pulse| pulse.longest_gap(since)).collect::<Result<Vec<_>>>()?;
+        let failures = self.pulses.iter().map(Series::failures).collect::<Result<Vec<_>>>()?;
+        println!(
+            "interop: {} reached no other node; it had no address after {moved:.1?}; the longest pauses were {longest:.1?}, after {failures:?}",
+            nodes[node].name
+        );
+        ensure!(longest.iter().all(|pause| *pause <= LEFT), "clients waited for {longest:?}");
+        drop(lost);
+        wait_until_shared(self.cluster)?;
+        ensure!(self.cluster.present_owner("b")? != node, "{} owns the partition", nodes[node].name);
+        self.more()
+    }
+
+    /// The clients of all addresses go on within the promised time, also that of the owner's.
+    fn to_the_bucket(&self, owner: usize) -> Result<()> {
+        let cluster = self.cluster;
+        let lost = Lost::new(&cluster.nodes[owner], cluster.host.address)?;
+        let since = SystemTime::now();
+        let longest = self.pulses.iter().map(|pulse| pulse.longest_gap(since)).collect::<Result<Vec<_>>>()?;
+        println!("interop: the owner did not reach the bucket; the longest pauses were {longest:.1?}");
+        ensure!(longest.iter().all(|pause| *pause <= TAKEOVER), "clients waited for {longest:?}");
+        self.more()?;
+        ensure!(cluster.present_owner("b")? != owner, "{} owns the partition", cluster.nodes[owner].name);
+        drop(lost);
+        wait_for(LIMIT, || Ok(wait_until_shared(cluster).is_ok())).context("it does not join again")?;
+        self.more()
+    }
+}
