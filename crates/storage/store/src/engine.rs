@@ -4,7 +4,7 @@
 //! the two traits here, and names no engine.
 
 use crate::health::Health;
-use crate::{Family, MetaStore, StoreError};
+use crate::{Batch, Family, MetaStore, StoreError};
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
@@ -122,8 +122,8 @@ pub trait MetaEngine: Debug + Send + Sync {
     }
 
     /// Gives up the changes of [`MetaEngine::loss`] and all later ones, so that the database can be opened. Does nothing
-    /// if there is no loss.
-    fn accept_loss(&self, _folder: &Path) -> Result<(), StoreError> {
+    /// if there is no loss. `also` is committed with that.
+    fn accept_loss(&self, _folder: &Path, _also: Batch) -> Result<(), StoreError> {
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Durable changes that the medium has lost: what is known of them, and how to go on without them.
 
 use crate::home::{Home, Kind};
-use crate::{StoreError, engines, partition};
+use crate::segment::accounts;
+use crate::{Batch, StoreError, engines, partition};
 use disk::RealDisk;
 use std::path::Path;
 
@@ -25,7 +26,10 @@ pub fn accept_loss(path: &Path) -> Result<Option<String>, StoreError> {
     let (engine, folder) = (engines::local(), home.path.join("meta"));
     let loss = engine.loss(&folder)?;
     if loss.is_some() {
-        engine.accept_loss(&folder)?;
+        // The state may be that of an orderly end, and segments were written since.
+        let mut also = Batch::new();
+        accounts::remove_closed(&mut also);
+        engine.accept_loss(&folder, also)?;
     }
     Ok(loss)
 }
@@ -41,7 +45,7 @@ fn home(path: &Path) -> Result<Home, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Batch, Database, Family, Partition, PartitionConfig};
+    use crate::{Database, Family, Partition, PartitionConfig};
 
     /// Commits, copies the metadata as a kill would leave it, and damages the copy's log.
     fn damage(meta: &dyn crate::MetaStore, folder: &Path) {

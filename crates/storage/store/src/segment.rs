@@ -8,7 +8,7 @@
 //! A later run of the program never appends to an existing segment, so a torn tail is never touched and never
 //! causes harm.
 
-mod accounts;
+pub(crate) mod accounts;
 mod audit;
 mod cache;
 mod codec;

@@ -304,7 +304,10 @@ mod tests {
 
     #[test]
     fn a_row_says_how_many_times_as_fast() {
-        let text = rows(&[vec![vec![4.0; 8], vec![2.0; 8]], vec![vec![1.5; 8]]]);
+        let text = rows(&[
+            vec![vec![4.0; OPERATIONS.len()], vec![2.0; OPERATIONS.len()]],
+            vec![vec![1.5; OPERATIONS.len()]],
+        ]);
         assert!(text.contains("vos dump to a file"), "{text}");
         assert!(text.contains("2.00"), "{text}");
     }

@@ -61,8 +61,8 @@ impl MetaEngine for RocksEngine {
         Ok(loss(folder, &logs)?.map(|loss| format!("{}: {}", loss.place(), loss.describe())))
     }
 
-    fn accept_loss(&self, folder: &Path) -> Result<(), StoreError> {
-        RocksMeta::accept_loss(folder)
+    fn accept_loss(&self, folder: &Path, also: Batch) -> Result<(), StoreError> {
+        RocksMeta::accept_loss(folder, also)
     }
 }
 
@@ -107,7 +107,7 @@ impl RocksMeta {
     }
 
     /// Opens and closes the database with what the logs have before the first loss.
-    fn accept_loss(path: &Path) -> Result<(), StoreError> {
+    fn accept_loss(path: &Path, also: Batch) -> Result<(), StoreError> {
         check_writable(path)?;
         let logs = survey(path)?;
         if loss(path, &logs)?.is_none() {
@@ -115,21 +115,26 @@ impl RocksMeta {
         }
         gaps::close(&RealDisk, &logs)?;
         let (_, opened) = open_unchanged(path)?;
-        // RocksDB reads a log of which an earlier one is missing.
-        for log in Chain::of(logs.iter().filter(|log| log.number >= opened.oldest_log)).apart {
-            gaps::mark(&RealDisk, &log.path, 0)?;
+        // RocksDB must not read logs after the hole, and must know that it lies before them: it refuses if a table has more.
+        let chain = Chain::of(logs.iter().filter(|log| Some(log.number) >= opened.oldest_log));
+        if let Some(last) = chain.last {
+            gaps::mark(&RealDisk, &last.path, last.next_record())?;
+        } else {
+            chain.apart.iter().try_for_each(|log| gaps::mark(&RealDisk, &log.path, 0))?;
         }
         let (options, families) = as_found(path)?;
         let db =
             DB::open_cf_descriptors(&options, path, families).map_err(|error| cannot_open(path, &error))?;
-        RocksMeta::new(db, vec![Family::SYSTEM], false)?.retire(&logs)
+        let meta = RocksMeta::new(db, vec![Family::SYSTEM], false)?;
+        meta.commit(also)?;
+        meta.retire(&logs)
     }
 
     /// Makes the logs of earlier runs unnecessary, if RocksDB has not. They must not be read together with later ones:
     /// what is not in tables of them is gone, and its sequence numbers are used again.
     fn retire(&self, logs: &[Survey]) -> Result<(), StoreError> {
         let newest = logs.iter().filter(|log| !log.is_blank()).map(|log| log.number).max();
-        if newest.is_none_or(|newest| newest < oldest_log(&self.db)) {
+        if newest.is_none_or(|newest| Some(newest) < oldest_log(&self.db)) {
             return Ok(());
         }
         let family = self.family(Family::SYSTEM)?;
@@ -462,9 +467,9 @@ fn as_found(path: &Path) -> Result<(Options, Vec<ColumnFamilyDescriptor>), Store
     Ok((options, options::families_named(&config, &names)))
 }
 
-/// Returns the number of the oldest log that is needed, as far as the database knows; 0 is always right.
-fn oldest_log(db: &DB) -> u64 {
-    db.property_int_value(properties::MIN_LOG_NUMBER_TO_KEEP).ok().flatten().unwrap_or(0)
+/// Returns the number of the oldest log that is needed; `None` if RocksDB does not provide it.
+fn oldest_log(db: &DB) -> Option<u64> {
+    db.property_int_value(properties::MIN_LOG_NUMBER_TO_KEEP).ok().flatten()
 }
 
 fn cannot_open(path: &Path, error: &Error) -> StoreError {

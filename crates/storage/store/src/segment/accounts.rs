@@ -30,11 +30,16 @@ pub(super) fn take_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
     let was_closed = is_closed(meta)?;
     if was_closed {
         let mut batch = Batch::new();
-        batch.delete(Family::SYSTEM, CLOSED_KEY);
+        remove_closed(&mut batch);
         // Durable before the first segment, whose id is reserved by a later commit.
         meta.commit(batch)?;
     }
     Ok(was_closed)
+}
+
+/// Removes the mark: what follows may be another run than the one that has set it.
+pub(crate) fn remove_closed(batch: &mut Batch) {
+    batch.delete(Family::SYSTEM, CLOSED_KEY);
 }
 
 /// Records that the run ends cleanly.

@@ -41,14 +41,15 @@ impl Loss {
 /// What RocksDB says about a database that it has opened without changing it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opened {
-    /// Number of the oldest log that is needed: the contents of those before are all in tables.
-    pub(super) oldest_log: u64,
+    /// Number of the oldest log that is needed: the contents of those before are all in tables. If it is unknown, nothing can be
+    /// proven.
+    pub(super) oldest_log: Option<u64>,
     /// The newest change.
     pub(super) newest_change: u64,
 }
 
 /// Before it is asked: all logs may be needed, and tables may have all changes.
-const ANY: Opened = Opened { oldest_log: 0, newest_change: u64::MAX };
+const ANY: Opened = Opened { oldest_log: Some(0), newest_change: u64::MAX };
 
 /// Whether the logs may lack durable changes: only then it is worth asking RocksDB.
 pub(super) fn is_possible(logs: &[Survey]) -> bool {
@@ -67,7 +68,8 @@ pub(super) fn explain(logs: &[Survey], reason: String) -> String {
 
 /// Returns what the logs, which are in order, prove to be lost.
 pub(super) fn find(logs: &[Survey], opened: Opened) -> Option<Loss> {
-    let needed = || logs.iter().filter(|log| log.number >= opened.oldest_log && !log.is_blank());
+    let oldest = opened.oldest_log?;
+    let needed = || logs.iter().filter(|log| log.number >= oldest && !log.is_blank());
     let claimed = needed().map(|log| log.claimed).max()?;
     let chain = Chain::of(needed());
     let loss =
@@ -78,9 +80,15 @@ pub(super) fn find(logs: &[Survey], opened: Opened) -> Option<Loss> {
         return Some(loss(place, Some(reached + 1), claimed));
     }
     // What the first records had is unknown, and may also be less than what the tables have. But they precede a record
-    // that was durable.
-    let lacks_start =
-        |log: &&Survey| log.changes.is_none() && log.resumed.is_some_and(|next| next <= log.claimed);
+    // that was durable. One that is not newer than an earlier log may be of a deleted log, whose blocks the file system shows.
+    let reached_before = |log: &Survey| {
+        let earlier = logs.iter().filter(|other| other.number < log.number);
+        earlier.filter_map(|other| Some(other.changes.as_ref()?.end)).max()
+    };
+    let lacks_start = |log: &&Survey| {
+        let resumed = log.resumed.zip(reached_before(log));
+        log.changes.is_none() && resumed.is_some_and(|(next, before)| (before..=log.claimed).contains(&next))
+    };
     needed().find(lacks_start).map(|log| loss(log, None, log.claimed))
 }
 
@@ -88,7 +96,7 @@ pub(super) fn find(logs: &[Survey], opened: Opened) -> Option<Loss> {
 #[derive(Default)]
 pub(super) struct Chain<'a> {
     /// The one that is read last.
-    last: Option<&'a Survey>,
+    pub(super) last: Option<&'a Survey>,
     /// The change that would follow.
     next: Option<u64>,
     /// Those that do not continue the ones before.

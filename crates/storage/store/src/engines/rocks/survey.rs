@@ -45,6 +45,12 @@ pub(super) struct Survey {
 }
 
 impl Survey {
+    /// Returns where the next record would begin, in bytes.
+    pub(super) fn next_record(&self) -> u64 {
+        let left = BLOCK_BYTES as u64 - self.end % BLOCK_BYTES as u64;
+        if left < HEADER_BYTES as u64 { self.end + left } else { self.end }
+    }
+
     /// Whether it contains nothing but zeros.
     pub(super) fn is_blank(&self) -> bool {
         self.changes.is_none() && !self.is_damaged

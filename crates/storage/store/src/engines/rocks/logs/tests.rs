@@ -172,7 +172,7 @@ fn the_end_of_the_zeros_does_not_look_like_a_torn_header() {
 }
 
 /// All logs are needed, and tables have no changes.
-const ANY: Opened = Opened { oldest_log: 0, newest_change: u64::MAX };
+const ANY: Opened = Opened { oldest_log: Some(0), newest_change: u64::MAX };
 
 fn read(disk: &FaultyDisk) -> Vec<Survey> {
     read_all(disk, Path::new(FOLDER), Some(&key())).unwrap()
@@ -302,8 +302,9 @@ impl History {
         }
         let last = self.begun.partition_point(|(begin, _)| *begin < at + bytes as u64);
         let known = self.begun[..before.len()].iter().skip(last).map(|(_, durable)| *durable).max();
-        let is_certain = known.unwrap_or(0) > left.max(1) as u64;
-        let is_found = rot::find(&read(&disk), ANY).is_some();
+        let is_certain = known.unwrap_or(0) > left as u64;
+        let opened = Opened { newest_change: left as u64, ..ANY };
+        let is_found = rot::find(&read(&disk), opened).is_some();
         assert!(is_found || !is_certain, "{left} left of {}, {known:?} known", before.len());
         seen.rotten += u32::from(is_found);
     }

@@ -28,10 +28,15 @@ fn lost(loss: Option<Loss>) -> Option<(u64, u64)> {
 
 /// Whether other batches prove that this one was durable, if it cannot be read.
 fn is_provable(claims: &[(u64, usize)], number: usize) -> bool {
-    // Without a first record, it is unknown which change the log begins with; the second record, which was durable, too,
-    // comes after it.
-    let needed = if number == 0 { 2 } else { number as u64 + 1 };
-    claims.iter().enumerate().any(|(other, (durable, _))| other != number && *durable >= needed)
+    claims.iter().enumerate().any(|(other, (durable, _))| other != number && *durable > number as u64)
+}
+
+/// Returns what a log proves whose database has no tables.
+fn find_in_only(log: &[u8]) -> Option<Loss> {
+    let logs = surveys(&[log]);
+    let loss = find(&logs, Opened { newest_change: replay(log).len() as u64, ..ANY });
+    assert!(loss.is_none() || is_possible(&logs));
+    loss
 }
 
 #[test]
@@ -46,11 +51,11 @@ fn each_flipped_byte_of_durable_batches_is_found() {
         for bit in 0..8 {
             let mut rotten = log.clone();
             rotten[at] ^= 1 << bit;
-            let loss = find_in(&surveys(&[&rotten]));
+            let loss = find_in_only(&rotten);
             assert_eq!(loss.is_some(), is_provable(&batches, number), "byte {at} of batch {number}");
             if let Some(loss) = loss {
                 assert_eq!((loss.offset, loss.last), (starts[number] as u64, 8), "byte {at}");
-                assert_eq!(loss.first, (number > 0).then_some(number as u64 + 1));
+                assert_eq!(loss.first, Some(number as u64 + 1));
                 found += 1;
             }
         }
@@ -76,8 +81,8 @@ fn each_lost_sector_of_long_batches_is_found() {
             // Which batches the sector has parts of.
             let last = starts.partition_point(|start| *start < end) - 1;
             let claims = batches[last + 1..].iter().map(|(durable, _)| *durable).max().unwrap_or(0);
-            let is_certain = left < whole && claims > left.max(1) as u64;
-            let loss = find_in(&surveys(&[&rotten]));
+            let is_certain = left < whole && claims > left as u64;
+            let loss = find_in_only(&rotten);
             assert!(loss.is_some() || !is_certain, "{begin} {kind}: {left} left, {claims} claimed");
         }
     }
@@ -124,7 +129,7 @@ fn damage_in_an_older_log_is_found_and_so_is_its_absence() {
     rotten[starts[3]..].fill(0);
     assert_eq!(lost(find_in(&surveys(&[&rotten, &second]))), Some((4, 5)));
     // It is not needed, because tables have all that it had.
-    let of_tables = Opened { oldest_log: 2, ..ANY };
+    let of_tables = Opened { oldest_log: Some(2), ..ANY };
     assert_eq!(find(&surveys(&[&rotten, &second]), of_tables), None);
     // A log in the middle is missing.
     let [first, rest] = two_logs(&batches, 2);
@@ -140,8 +145,27 @@ fn the_tables_show_that_a_whole_older_log_is_lost() {
     let logs = surveys(&[&first, &second]);
     assert!(is_possible(&logs));
     assert_eq!(find(&logs, ANY), None);
-    let loss = find(&logs, Opened { oldest_log: 0, newest_change: 0 }).unwrap();
+    let loss = find(&logs, Opened { oldest_log: Some(0), newest_change: 0 }).unwrap();
     assert_eq!((loss.first, loss.last), (Some(1), 3));
+}
+
+#[test]
+fn a_log_without_its_beginning_is_found_by_an_earlier_one() {
+    let batches = one_client(&[10, 20, 30, 40, 50, 60]);
+    let [first, second] = two_logs(&batches, 2);
+    let [_, third] = two_logs(&batches, 5);
+    let (second, mut rotten) = (&second[..second.len() - third.len()], second.clone());
+    rotten.truncate(second.len());
+    rotten[20] ^= 1;
+    // Tables have what the first one had, and perhaps more.
+    let opened = Opened { oldest_log: Some(2), ..ANY };
+    assert_eq!(find(&surveys(&[&first, second, &third]), opened), None);
+    let loss = find(&surveys(&[&first, &rotten, &third]), opened).unwrap();
+    assert_eq!((loss.first, loss.last), (None, 4));
+    // After a crash, the file system may show blocks of a deleted log in a new one.
+    let [_, later] = two_logs(&batches, 4);
+    assert_eq!(find(&surveys(&[&later, &rotten]), opened), None);
+    assert_eq!(find(&surveys(&[&[], &rotten]), opened), None, "it may be of any log");
 }
 
 #[test]
