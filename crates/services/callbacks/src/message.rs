@@ -59,12 +59,20 @@ pub enum Task {
     /// Ask the client at `address` to identify itself (TellMeAboutYourself; WhoAreYou if that is an unknown
     /// opcode) and report with [`Callbacks::identified`](crate::Callbacks::identified).
     Identify {
-        /// Address of the client: of the caller, or of another host that may be the same client.
+        /// Address of the caller.
         address: SocketAddr,
-        /// Connection of the waiting call, or of the other host.
+        /// Connection of the waiting call.
         connection: u64,
         /// How much may be sent to the address.
         effort: Effort,
+    },
+    /// Ask another host that may be the caller's client to identify itself, and report with
+    /// [`Callbacks::twin_asked`](crate::Callbacks::twin_asked). The call is executed whatever the result.
+    AskTwin {
+        /// The other host.
+        twin: HostId,
+        /// Its address.
+        address: SocketAddr,
     },
     /// Check whether a host still answers at its address (ProbeUuid), and report with
     /// [`Callbacks::probed`](crate::Callbacks::probed), unless the probe could not be made. The call is executed whatever the

@@ -190,15 +190,25 @@ impl World {
     }
 
     fn identify(&mut self, address: SocketAddr, connection: u64, may_reset: bool) -> bool {
-        let there = self.at(address);
-        let answers = self.answers(address, None);
         // Now and then the server cannot ask.
         let cannot_ask = connection % 4 == 1;
-        let resets = answers && may_reset && self.random.random_bool(0.7);
-        if let Some(at) = there.filter(|_| resets) {
+        let resets = self.answers(address, None) && may_reset && self.random.random_bool(0.7);
+        if let Some(at) = self.at(address).filter(|_| resets) {
             self.clients[at].receive(&Message::Reset);
         }
-        let said = match (there, self.attacker_at(address)) {
+        let said = self.ask(address, cannot_ask);
+        self.callbacks.identified(self.now, address, connection, said, resets).is_ok()
+    }
+
+    fn ask_twin(&mut self, twin: HostId, address: SocketAddr) {
+        let cannot_ask = self.random.random_bool(0.25);
+        let said = self.ask(address, cannot_ask);
+        self.callbacks.twin_asked(self.now, twin, said);
+    }
+
+    /// Returns what whoever is at `address` says about itself.
+    fn ask(&mut self, address: SocketAddr, cannot_ask: bool) -> Asked {
+        let said = match (self.at(address), self.attacker_at(address)) {
             (Some(at), _) => {
                 let client = &self.clients[at];
                 let private = SocketAddr::from(([192, 168, 0, at as u8], address.port()));
@@ -215,7 +225,7 @@ impl World {
         if said == Asked::Silent {
             self.note_silence(address);
         }
-        self.callbacks.identified(self.now, address, connection, said, resets).is_ok()
+        said
     }
 
     /// A client is out of contact if it was silent at an address, and the server does not know it at its other one.
@@ -245,6 +255,10 @@ impl World {
                 Arrival::Ready(host) => return Some(host),
                 Arrival::First(Task::Identify { address, connection, effort }) => {
                     self.identify(address, connection, effort == Effort::AskAndReset)
+                }
+                Arrival::First(Task::AskTwin { twin, address }) => {
+                    self.ask_twin(twin, address);
+                    true
                 }
                 Arrival::First(Task::Probe(probe)) => {
                     self.probe(&probe);

@@ -153,11 +153,17 @@ impl Hosts {
     fn perform(&self, task: Task) -> Result<(), Refusal> {
         match task {
             Task::Identify { address, connection, effort } => {
-                let (asked, was_reset) = self.ask_who(address, effort);
+                let (asked, was_reset) = self.ask_caller(address, effort);
                 let now = self.clock.monotonic();
                 let identified = self.state.lock().identified(now, address, connection, asked, was_reset);
                 self.reports.report();
                 identified
+            }
+            Task::AskTwin { twin, address } => {
+                let (asked, _) = self.ask_who(address, self.config.probe_patience, false);
+                self.state.lock().twin_asked(self.clock.monotonic(), twin, asked);
+                self.reports.report();
+                Ok(())
             }
             Task::Probe(probe) => {
                 self.probe(&probe);
@@ -194,15 +200,20 @@ impl Hosts {
         cb::probe_uuid(&*connection, &cb::ProbeUuidRequest { client_uuid }).map(drop)
     }
 
-    /// Identifies the client at an address. Also returns whether the client was reset, which happens
-    /// concurrently for some `effort`.
-    fn ask_who(&self, address: SocketAddr, effort: Effort) -> (Asked, bool) {
+    /// Identifies a caller. Also returns whether it was reset.
+    fn ask_caller(&self, address: SocketAddr, effort: Effort) -> (Asked, bool) {
         let patience = match effort {
             Effort::Once => self.config.once_patience,
             Effort::Ask | Effort::AskAndReset => self.config.identify_patience,
         };
+        self.ask_who(address, patience, effort == Effort::AskAndReset)
+    }
+
+    /// Identifies the client at an address. Also returns whether the client was reset, which happens
+    /// concurrently if `may_reset`.
+    fn ask_who(&self, address: SocketAddr, patience: Duration, may_reset: bool) -> (Asked, bool) {
         let connection = self.network.connection(address, patience);
-        let said = if effort == Effort::AskAndReset {
+        let said = if may_reset {
             stranger::ask_and_reset(&*connection, self.config.uuid)
         } else {
             let who = cb::tell_me_about_yourself(&*connection, &cb::TellMeAboutYourselfRequest);

@@ -3,7 +3,7 @@
 use super::Callbacks;
 use crate::host::{Host, HostId};
 use crate::identifying::Admission;
-use crate::message::{Arrival, Delivery, Effort, Message, Probe, Refusal, Task};
+use crate::message::{Arrival, Delivery, Message, Probe, Refusal, Task};
 use base::Monotonic;
 use base::limits::BULK_FIDS_MAX;
 use std::cmp::Reverse;
@@ -122,9 +122,8 @@ impl Callbacks {
             other.up && *twin > host.asked && host.names(other.address.ip()) && !other.names(ip)
         };
         let twin = self.twins_of(id).find(is_one_sided)?;
-        let (address, connection) = (self.hosts[twin].address, self.hosts[twin].connections.back().copied());
         self.host_mut(id).asked = twin;
-        Some(Arrival::First(Task::Identify { address, connection: connection?, effort: Effort::Ask }))
+        Some(Arrival::First(Task::AskTwin { twin, address: self.hosts[twin].address }))
     }
 
     fn identify(&mut self, now: Monotonic, peer: SocketAddr, connection: u64) -> Arrival {

@@ -1,7 +1,7 @@
 //! Locations of clients: hosts by address and UUID.
 
 use super::Callbacks;
-use crate::host::{Host, HostId, Reached};
+use crate::host::{Host, HostId, Identification, Reached};
 use crate::message::{Asked, Delivery, Message, Probe, Refusal};
 use crate::strays::Stray;
 use crate::twins::SharedUuid;
@@ -29,19 +29,40 @@ impl Callbacks {
         };
         self.identifying.forget(address);
         let (id, is_new) = self.place(now, address, said.uuid);
-        let host = self.hosts.get_mut(id).expect("just found or made");
         if was_reset && is_new {
             // No call from this address has been executed since the reset.
-            host.needs_reset = None;
+            self.host_mut(id).needs_reset = None;
         }
-        let had_others = host.learn(&self.config, &said) && !host.connections.is_empty();
-        host.last_call = now;
+        self.learn(now, id, &said);
+        let host = self.hosts.get_mut(id).expect("just found or made");
         let (host_max, total_max) = (self.config.host_connections_max, self.config.connections_max);
         self.connections.add(id, host, connection, host_max, total_max);
-        if had_others && said.uuid.is_some() {
+        Ok(())
+    }
+
+    /// Reports the result of [`Task::AskTwin`](crate::Task::AskTwin). It concerns only the host that was asked: a failure
+    /// refuses no call, of that host or another.
+    pub fn twin_asked(&mut self, now: Monotonic, twin: HostId, asked: Asked) {
+        let Some(address) = self.hosts.get(twin).map(|host| host.address) else { return };
+        match asked {
+            Asked::Known(said) => {
+                self.identifying.forget(address);
+                let (id, _) = self.place(now, address, said.uuid);
+                self.learn(now, id, &said);
+            }
+            Asked::Silent => self.mark_down(twin),
+            Asked::Refused | Asked::Failed => {}
+        }
+    }
+
+    /// Stores what the client of a host has reported. One that has called before is reset if its interfaces have changed.
+    fn learn(&mut self, now: Monotonic, id: HostId, said: &Identification) {
+        let host = self.hosts.get_mut(id).expect("the host exists");
+        host.last_call = now;
+        let have_changed = host.learn(&self.config, said) && !host.connections.is_empty();
+        if have_changed && said.uuid.is_some() {
             self.reset_returned(id);
         }
-        Ok(())
     }
 
     /// Requires a reset of a host whose client has other interfaces than before. Promises that it was made at a lost one are

@@ -232,6 +232,7 @@ fn enter_as(
             Arrival::First(Task::Identify { .. }) => {
                 callbacks.identified(now, peer, connection, said.clone(), false).unwrap();
             }
+            Arrival::First(Task::AskTwin { twin, .. }) => callbacks.twin_asked(now, twin, Asked::Failed),
             Arrival::First(Task::Probe(probe)) => {
                 probed = true;
                 callbacks.probed(now, &probe, alive);

@@ -4,6 +4,7 @@ use crate::wire::mode;
 use crate::world::{Client, World, root, text};
 use afs_idl::fs::{self, Server};
 use base::AbortCode;
+use std::time::Duration;
 
 #[test]
 fn a_new_host_is_identified_and_initialised_before_its_answer() {
@@ -179,6 +180,24 @@ fn a_host_that_moves_is_found_at_its_new_address() {
     let hosts = world.server.client_hosts();
     let down: Vec<_> = hosts.iter().filter(|host| !host.up).map(|host| host.address.to_string()).collect();
     assert_eq!((hosts.len(), down), (4, vec!["10.0.0.1:7001".to_owned()]), "admin, bob, and two of alice");
+}
+
+/// Its list of interfaces is configured and names only the address that it has left.
+#[test]
+fn a_client_that_names_its_last_address_is_served() {
+    let world = World::new();
+    let alice = world.client("alice", 1);
+    let home = alice.caller.peer;
+    let alice = world.moved(&alice, "192.168.7.7:7001".parse().unwrap());
+    world.status(&alice, root()).unwrap();
+    let left = alice.caller.peer;
+    let alice = world.moved(&alice, home);
+    world.network.patiences();
+    assert_eq!(world.status(&alice, root()).map(drop), Ok(()));
+    let asked: Vec<_> = world.network.patiences().into_iter().filter(|(peer, _)| *peer == left).collect();
+    assert_eq!(asked, [(left, Duration::from_secs(2))], "it is asked once, and briefly");
+    let hosts = world.server.client_hosts();
+    assert!(hosts.iter().all(|host| host.up == (host.address != left)), "{hosts:?}");
 }
 
 /// An impostor answers to alice's UUID at another address, and gives up all promises made to her.

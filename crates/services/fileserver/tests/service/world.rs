@@ -145,6 +145,8 @@ const SERVER_UUID: HostUuid = HostUuid([7; 16]);
 pub(crate) struct TestNetwork {
     stations: Mutex<HashMap<SocketAddr, Arc<Workstation>>>,
     own: Mutex<Option<IpAddr>>,
+    /// Clients that the server was to call, and how long it waits for each.
+    patiences: Mutex<Vec<(SocketAddr, Duration)>>,
     /// The only site of each volume in the location database.
     sites: Mutex<HashMap<u32, Ipv4Addr>>,
 }
@@ -153,6 +155,12 @@ impl TestNetwork {
     /// Places a volume on the server with this address, according to the location database.
     pub(crate) fn place(&self, volume: u32, address: Ipv4Addr) {
         self.sites.lock().insert(volume, address);
+    }
+
+    /// Takes the calls to clients since the previous call of this: to whom, and how long the server waits for a silent
+    /// one.
+    pub(crate) fn patiences(&self) -> Vec<(SocketAddr, Duration)> {
+        std::mem::take(&mut self.patiences.lock())
     }
 
     /// Makes this address one of the server's own.
@@ -173,7 +181,8 @@ impl VolumeLocator for TestNetwork {
 }
 
 impl CallbackNetwork for TestNetwork {
-    fn connection(&self, peer: SocketAddr, _patience: Duration) -> Arc<dyn ClientConnection> {
+    fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
+        self.patiences.lock().push((peer, patience));
         let station = self.stations.lock().get(&peer).cloned();
         Arc::new(MemoryConnection::new(peer, 100, move |stream| {
             let station = station.as_ref().filter(|station| station.reachable.load(SeqCst));

@@ -16,6 +16,14 @@ fn is_reset_of(arrival: &Arrival, peer: SocketAddr) -> bool {
     matches!(arrival, Arrival::First(Task::Deliver(reset)) if reset.message == Message::Reset && reset.address == peer)
 }
 
+/// Returns the host that is asked to identify itself before a call of another one is ready, and its address.
+fn asked_twin(arrival: &Arrival) -> (HostId, SocketAddr) {
+    match arrival {
+        Arrival::First(Task::AskTwin { twin, address }) => (*twin, *address),
+        other => panic!("no other one is asked: {other:?}"),
+    }
+}
+
 fn where_reset(deliveries: &[Delivery]) -> Vec<SocketAddr> {
     let resets = deliveries.iter().filter(|delivery| delivery.message == Message::Reset);
     resets.map(|reset| reset.address).collect()
@@ -55,13 +63,9 @@ fn a_new_interface_is_confirmed_by_the_others() {
     enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
     assert!(matches!(callbacks.arrive(at(2), address(2), 7, true), Arrival::First(Task::Identify { .. })));
     callbacks.identified(at(2), address(2), 7, said(1, &both), true).unwrap();
-    let Arrival::First(Task::Identify { address: asked, connection, effort }) =
-        callbacks.arrive(at(2), address(2), 7, true)
-    else {
-        panic!("the other one is not asked")
-    };
-    assert_eq!((asked, effort), (address(1), Effort::Ask));
-    callbacks.identified(at(2), asked, connection, said(1, &both), false).unwrap();
+    let (twin, asked) = asked_twin(&callbacks.arrive(at(2), address(2), 7, true));
+    assert_eq!(asked, address(1));
+    callbacks.twin_asked(at(2), twin, said(1, &both));
     let (gained, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
     let resets = callbacks.break_files(&[fid(9)], None);
     assert_eq!(where_reset(&resets), [address(1)], "its interfaces have changed");
@@ -81,15 +85,46 @@ fn a_host_that_cannot_be_asked_holds_nothing_up() {
             Arrival::First(Task::Identify { .. })
         ));
         callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
-        let Arrival::First(Task::Identify { address: other, connection, .. }) =
-            callbacks.arrive(at(2), address(2), 7, true)
-        else {
-            panic!("the other one is not asked")
-        };
-        assert!(callbacks.identified(at(2), other, connection, asked, false).is_err());
+        let (twin, other) = asked_twin(&callbacks.arrive(at(2), address(2), 7, true));
+        let is_silent = asked == Asked::Silent;
+        callbacks.twin_asked(at(2), twin, asked);
+        assert_eq!(callbacks.hosts[twin].up, !is_silent);
         let (_, probed) = enter_as(&mut callbacks, at(2), address(2), said(1, &[address(1)]), true);
-        assert_eq!(probed, callbacks.hosts().any(|host| host.address == other && host.up));
+        assert_eq!(probed, !is_silent);
+        let own = callbacks.arrive(at(3), other, 8, true);
+        assert!(matches!(own, Arrival::First(Task::Identify { .. })), "its calls are not refused: {own:?}");
     }
+}
+
+/// It calls on another connection while it is asked for the sake of another host.
+#[test]
+fn a_twin_is_asked_beside_its_own_identification() {
+    for asked in [said(1, &[]), Asked::Silent, Asked::Refused, Asked::Failed] {
+        let mut callbacks = Callbacks::new(CallbackConfig::default());
+        enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+        assert!(matches!(
+            callbacks.arrive(at(2), address(2), 7, true),
+            Arrival::First(Task::Identify { .. })
+        ));
+        callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
+        let (twin, other) = asked_twin(&callbacks.arrive(at(2), address(2), 7, true));
+        assert!(matches!(callbacks.arrive(at(2), other, 8, true), Arrival::First(Task::Identify { .. })));
+        callbacks.twin_asked(at(2), twin, asked);
+        assert_eq!(callbacks.arrive(at(2), other, 9, true), Arrival::Wait, "its own has not ended");
+    }
+}
+
+/// The other host is gone before it answers.
+#[test]
+fn a_twin_that_was_dropped_does_not_come_back() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    assert!(matches!(callbacks.arrive(at(2), address(2), 7, true), Arrival::First(Task::Identify { .. })));
+    callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
+    let (twin, _) = asked_twin(&callbacks.arrive(at(2), address(2), 7, true));
+    callbacks.drop_unnotified(twin);
+    callbacks.twin_asked(at(2), twin, said(1, &[]));
+    assert_eq!(callbacks.counters().hosts, 1);
 }
 
 /// A break was missed where the client was not known to be the same.
