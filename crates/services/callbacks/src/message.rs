@@ -146,6 +146,13 @@ pub struct Delivery {
     pub(crate) exclusive: bool,
 }
 
+impl Delivery {
+    /// Whether the message goes to the host's own address.
+    pub fn is_at_home(&self) -> bool {
+        self.stand_in.is_none()
+    }
+}
+
 /// Another address at which the client of an unresponsive host may be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StandIn {

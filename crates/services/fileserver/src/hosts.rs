@@ -179,7 +179,7 @@ impl Hosts {
 
     /// Checks whether a host still answers at its address, since its UUID was claimed at another one.
     fn probe(&self, probe: &Probe) {
-        let answered = match self.answers_to(probe.address, probe.uuid) {
+        let answered = match self.answers_to(probe.address, probe.uuid, self.config.probe_patience) {
             // The host may be there.
             Err(code) if is_inconclusive(code) => return,
             answer => answer.is_ok(),
@@ -195,8 +195,13 @@ impl Hosts {
     }
 
     /// Checks that a client with this UUID answers at `address`.
-    fn answers_to(&self, address: SocketAddr, client_uuid: HostUuid) -> Result<(), AbortCode> {
-        let connection = self.network.connection(address, self.config.probe_patience);
+    fn answers_to(
+        &self,
+        address: SocketAddr,
+        client_uuid: HostUuid,
+        patience: Duration,
+    ) -> Result<(), AbortCode> {
+        let connection = self.network.connection(address, patience);
         cb::probe_uuid(&*connection, &cb::ProbeUuidRequest { client_uuid }).map(drop)
     }
 
@@ -288,9 +293,22 @@ impl Hosts {
         LINES.log(&CallbackSent { client: delivery.address.to_string(), outcome, time }, Vec::new);
     }
 
+    /// Checks that the client to which a message is addressed is there. At the host's own address it is waited for as long as
+    /// the message would be, and counts as there if it does not implement ProbeUuid.
+    fn check_recipient(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
+        let uuid = delivery.uuid.unwrap_or_default();
+        if !delivery.is_at_home() {
+            return self.answers_to(delivery.address, uuid, self.config.probe_patience);
+        }
+        match self.answers_to(delivery.address, uuid, patience) {
+            Err(AbortCode::RXGEN_OPCODE) => Ok(()),
+            answer => answer,
+        }
+    }
+
     fn call(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
         if delivery.probe {
-            self.answers_to(delivery.address, delivery.uuid.unwrap_or_default())?;
+            self.check_recipient(delivery, patience)?;
         }
         let connection = self.network.connection(delivery.address, patience);
         match (&delivery.message, delivery.uuid) {

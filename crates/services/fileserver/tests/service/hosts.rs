@@ -254,6 +254,53 @@ fn a_change_reaches_another_interface_of_a_client() {
     assert_eq!(world.heard(), ["alice is probed".to_owned(), format!("alice drops {}", text(file))]);
 }
 
+/// A probe that precedes a message is lost as often as the message.
+#[test]
+fn an_idle_client_is_waited_for_like_any_other() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    world.clock.advance(120);
+    world.heard();
+    world.network.patiences();
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.heard(), ["alice is probed".to_owned(), format!("alice drops {}", text(file))]);
+    let patience = (alice.caller.peer, Duration::from_secs(4));
+    assert_eq!(world.network.patiences(), [patience; 2]);
+}
+
+#[test]
+fn a_client_without_probes_is_notified_after_a_pause() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    alice.station.forget_probes();
+    world.clock.advance(120);
+    world.heard();
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.heard(), ["alice is probed".to_owned(), format!("alice drops {}", text(file))]);
+    assert!(world.server.client_hosts().iter().all(|host| host.up));
+}
+
+/// Another client may have its address by now.
+#[test]
+fn one_without_probes_gets_nothing_at_other_addresses() {
+    let world = World::new();
+    let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
+    let file = world.create(&bob, root(), "file").unwrap();
+    world.status(&alice, file).unwrap();
+    let alice = world.moved(&alice, "192.168.7.7:7001".parse().unwrap());
+    alice.station.forget_probes();
+    world.heard();
+    world.network.patiences();
+    world.write(&bob, file, b"new").unwrap();
+    assert_eq!(world.heard(), ["alice is probed"]);
+    let probed = (alice.caller.peer, Duration::from_secs(2));
+    assert_eq!(world.network.patiences().last(), Some(&probed));
+}
+
 /// The server's bridge may have the same address as a client's bridge.
 #[test]
 fn no_message_goes_to_an_address_of_the_server() {

@@ -59,6 +59,8 @@ pub(crate) struct Workstation {
     reachable: AtomicBool,
     /// The code with which calls to it fail at the server, before they reach it.
     cut_off: Mutex<Option<AbortCode>>,
+    /// Whether it implements ProbeUuid.
+    knows_probes: AtomicBool,
     log: Log,
     /// Action of the client while it handles a callback break.
     on_break: Mutex<Option<Reaction>>,
@@ -75,6 +77,10 @@ impl Workstation {
 
     pub(crate) fn cut_off(&self, code: Option<AbortCode>) {
         *self.cut_off.lock() = code;
+    }
+
+    pub(crate) fn forget_probes(&self) {
+        self.knows_probes.store(false, SeqCst);
     }
 
     pub(crate) fn on_break(&self, reaction: impl Fn(&[fs::Fid]) + Send + Sync + 'static) {
@@ -120,6 +126,9 @@ impl cb::Server for Workstation {
         request: cb::ProbeUuidRequest,
     ) -> Result<cb::ProbeUuidReply, AbortCode> {
         self.heard("is probed");
+        if !self.knows_probes.load(SeqCst) {
+            return Err(AbortCode::RXGEN_OPCODE);
+        }
         if Some(request.client_uuid) == self.uuid { Ok(cb::ProbeUuidReply) } else { Err(AbortCode(1)) }
     }
 
@@ -338,7 +347,8 @@ impl World {
         let log = self.log.clone();
         let new = || {
             let (reachable, cut_off, on_break) = (AtomicBool::new(true), Mutex::default(), Mutex::default());
-            Arc::new(Workstation { name, uuid, reachable, cut_off, log, on_break })
+            let knows_probes = AtomicBool::new(true);
+            Arc::new(Workstation { name, uuid, reachable, cut_off, knows_probes, log, on_break })
         };
         let station = self.network.stations.lock().entry(address).or_insert_with(new).clone();
         Client { caller: caller(user, address), station }
