@@ -84,8 +84,10 @@ pub(crate) struct Host {
     pub(crate) busy: bool,
     /// Whether its UUID was in use at other addresses when it appeared, and these have not been checked yet.
     pub(crate) newcomer: bool,
-    /// While it is a newcomer, the last of the hosts with its UUID that were asked whether it is one of their interfaces.
-    pub(crate) asked: HostId,
+    /// While it is a newcomer, how many hosts with its UUID were asked whether it is one of their interfaces.
+    pub(crate) asks: usize,
+    /// Time when it was last asked that for another host.
+    pub(crate) asked: Option<Monotonic>,
     /// Whether it was down while another host with its UUID was up: its client may have moved there, and have been made
     /// promises that it has missed the breaks of.
     pub(crate) away: bool,
@@ -112,7 +114,8 @@ impl Host {
             delayed: BTreeMap::new(),
             busy: false,
             newcomer: false,
-            asked: HostId(0),
+            asks: 0,
+            asked: None,
             away: false,
             probed: None,
             last_call: now,

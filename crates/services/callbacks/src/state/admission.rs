@@ -9,6 +9,9 @@ use base::limits::BULK_FIDS_MAX;
 use std::cmp::Reverse;
 use std::net::SocketAddr;
 
+/// Maximum number of hosts that are asked to identify themselves for one newcomer. Each may delay its call.
+const ASKS_MAX: usize = 3;
+
 impl Callbacks {
     /// Handles a call from `peer` on `connection`. `active` is false for calls that do not indicate use of
     /// files (GetTime, GetStatistics, GetCapabilities).
@@ -99,11 +102,12 @@ impl Callbacks {
                 return Some(arrival);
             }
         }
-        if let Some(arrival) = self.ask_twin(id) {
+        if let Some(arrival) = self.ask_twin(now, id) {
             return Some(arrival);
         }
-        self.host_mut(id).newcomer = false;
-        let due = |host: &Host| host.probed.is_none_or(|at| now.since(at) >= self.config.probe_interval);
+        let host = self.host_mut(id);
+        (host.newcomer, host.asks) = (false, 0);
+        let due = |host: &Host| self.is_due(now, host.probed);
         let twins = self.twins_of(id).filter(|twin| self.hosts[*twin].up && due(&self.hosts[*twin]));
         let host = twins.min_by_key(|twin| Reverse(self.hosts[*twin].last_call))?;
         let twin = self.host_mut(host);
@@ -114,16 +118,28 @@ impl Callbacks {
 
     /// Has the next host identify itself that a newcomer reports as its interface, but that has not reported the newcomer: its
     /// last report may be older than the interface. Later the newcomer may be lost, and only that host can tell a client
-    /// that must be reset from an impostor. Each is asked once, whatever the outcome.
-    fn ask_twin(&mut self, id: HostId) -> Option<Arrival> {
+    /// that must be reset from an impostor. The outcome does not matter. Like a probe, it is done at most once per
+    /// `probe_interval`.
+    fn ask_twin(&mut self, now: Monotonic, id: HostId) -> Option<Arrival> {
         let (host, ip) = (&self.hosts[id], self.hosts[id].address.ip());
+        if host.asks >= ASKS_MAX {
+            return None;
+        }
         let is_one_sided = |twin: &HostId| {
             let other = &self.hosts[*twin];
-            other.up && *twin > host.asked && host.names(other.address.ip()) && !other.names(ip)
+            let may_ask = other.up && !other.connections.is_empty() && self.is_due(now, other.asked);
+            may_ask && host.names(other.address.ip()) && !other.names(ip)
         };
-        let twin = self.twins_of(id).find(is_one_sided)?;
-        self.host_mut(id).asked = twin;
+        let twins = self.twins_of(id).filter(is_one_sided);
+        let twin = twins.min_by_key(|twin| Reverse(self.hosts[*twin].last_call))?;
+        self.host_mut(id).asks += 1;
+        self.host_mut(twin).asked = Some(now);
         Some(Arrival::First(Task::AskTwin { twin, address: self.hosts[twin].address }))
+    }
+
+    /// Whether a host that was checked at `last` may be checked again.
+    fn is_due(&self, now: Monotonic, last: Option<Monotonic>) -> bool {
+        last.is_none_or(|at| now.since(at) >= self.config.probe_interval)
     }
 
     fn identify(&mut self, now: Monotonic, peer: SocketAddr, connection: u64) -> Arrival {

@@ -71,8 +71,7 @@ impl Callbacks {
     pub(super) fn reset_returned(&mut self, id: HostId) {
         self.sequence += 1;
         self.need_reset(id);
-        let host = self.host_mut(id);
-        (host.newcomer, host.asked) = (true, HostId(0));
+        self.host_mut(id).newcomer = true;
     }
 
     /// Records why no client was identified at `address`. A host that is silent counts as down.

@@ -246,3 +246,98 @@ fn a_break_after_a_pause_asks_who_is_there() {
     assert!(!callbacks.hosts[idle].is_owed_nothing(), "it hears of the change when it comes back");
     assert!(write(&mut callbacks, 122, 4).probe, "the other address is as old");
 }
+
+/// Has client 1 call from `peer`, where it names the addresses in `said`. Returns the hosts that are asked for this, which
+/// answer `others` each.
+fn asked_for(
+    callbacks: &mut Callbacks,
+    now: Monotonic,
+    peer: SocketAddr,
+    said: Asked,
+    others: &Asked,
+) -> Vec<SocketAddr> {
+    let (connection, mut asked) = (1_000 + now.0, Vec::new());
+    loop {
+        match callbacks.arrive(now, peer, connection, true) {
+            Arrival::First(Task::Identify { .. }) => {
+                callbacks.identified(now, peer, connection, said.clone(), false).unwrap();
+            }
+            Arrival::First(Task::AskTwin { twin, address }) => {
+                asked.push(address);
+                callbacks.twin_asked(now, twin, others.clone());
+            }
+            Arrival::First(Task::Probe(probe)) => _ = callbacks.probed(now, &probe, true),
+            Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(&delivery, true),
+            Arrival::Ready(_) => return asked,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_host_is_asked_for_others_once_a_minute() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    let mut asked = |second: u64, number: u8| {
+        let named = said(1, &[address(1)]);
+        asked_for(&mut callbacks, at(second), address(number), named, &said(1, &[])).len()
+    };
+    assert_eq!(
+        [(2, 2), (2, 3), (61, 4), (62, 5)].map(|(second, number)| asked(second, number)),
+        [1, 0, 0, 1]
+    );
+}
+
+/// Two hosts name each other, but change what they say at every question.
+#[test]
+fn hosts_that_change_their_interfaces_delay_no_call() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    assert!(matches!(callbacks.arrive(at(2), address(2), 7, true), Arrival::First(Task::Identify { .. })));
+    callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
+    let (mut tasks, mut now) = (0, at(2));
+    for round in 0..1_000_u16 {
+        // Their calls are handled in turn.
+        now = now + Duration::from_millis(10);
+        for (peer, connection) in [(address(2), 7), (address(1), 1 << 30)] {
+            let other = if peer == address(1) { address(2) } else { address(1) };
+            let changed = SocketAddr::from(([10, 0, 9, 9], round));
+            match callbacks.arrive(now, peer, connection, true) {
+                Arrival::First(Task::AskTwin { twin, .. }) => {
+                    tasks += 1;
+                    callbacks.twin_asked(now, twin, said(1, &[peer, changed]));
+                }
+                Arrival::First(Task::Identify { .. }) => {
+                    callbacks.identified(now, peer, connection, said(1, &[other]), false).unwrap();
+                }
+                Arrival::First(Task::Probe(probe)) => _ = callbacks.probed(now, &probe, true),
+                Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(&delivery, true),
+                Arrival::Ready(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!((1..=2).contains(&tasks), "{tasks} questions within ten seconds");
+}
+
+#[test]
+fn few_hosts_are_asked_for_one_call() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let all: Vec<_> = (1..=6).map(address).collect();
+    for number in 1..=6 {
+        enter_as(&mut callbacks, at(u64::from(number)), address(number), said(1, &[]), true);
+    }
+    let asked = asked_for(&mut callbacks, at(20), address(20), said(1, &all), &Asked::Failed);
+    assert_eq!(asked, [6, 5, 4].map(address), "those that called last");
+}
+
+/// It was listed by the last owner of a partition, and has not called since.
+#[test]
+fn a_host_that_has_not_called_is_not_asked() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    callbacks.owe_resets(at(2), [(address(2), Some(HostUuid([1; 16])))]);
+    let named = said(1, &[address(1), address(2)]);
+    let asked = asked_for(&mut callbacks, at(3), address(3), named, &said(1, &[]));
+    assert_eq!(asked, [address(1)]);
+}
