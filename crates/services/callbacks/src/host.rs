@@ -84,8 +84,8 @@ pub(crate) struct Host {
     pub(crate) busy: bool,
     /// Whether its UUID was in use at other addresses when it appeared, and these have not been checked yet.
     pub(crate) newcomer: bool,
-    /// While it is a newcomer, how many hosts with its UUID were asked whether it is one of their interfaces.
-    pub(crate) asks: usize,
+    /// While it is a newcomer, how many hosts with its UUID were asked whether it is one of their interfaces, or probed.
+    pub(crate) checks: usize,
     /// Time when it was last asked that for another host.
     pub(crate) asked: Option<Monotonic>,
     /// Whether it was down while another host with its UUID was up: its client may have moved there, and have been made
@@ -114,7 +114,7 @@ impl Host {
             delayed: BTreeMap::new(),
             busy: false,
             newcomer: false,
-            asks: 0,
+            checks: 0,
             asked: None,
             away: false,
             probed: None,

@@ -9,8 +9,11 @@ use base::limits::BULK_FIDS_MAX;
 use std::cmp::Reverse;
 use std::net::SocketAddr;
 
-/// Maximum number of hosts that are asked to identify themselves for one newcomer. Each may delay its call.
+/// Maximum number of hosts that are asked to identify themselves for one newcomer.
 const ASKS_MAX: usize = 3;
+
+/// Maximum number of hosts that are asked or probed for one newcomer. Each may delay its call.
+const CHECKS_MAX: usize = 5;
 
 impl Callbacks {
     /// Handles a call from `peer` on `connection`. `active` is false for calls that do not indicate use of
@@ -91,8 +94,8 @@ impl Callbacks {
     }
 
     /// Handles a UUID that has appeared at another address: evicts hosts if it has too many, and probes the
-    /// one that called last. If that does not answer, the client has moved, and changes need not wait for the
-    /// old address. A host is probed at most once per `probe_interval`, however often its UUID is claimed.
+    /// ones that called last. One that does not answer may be where the client was before: changes need not wait for it, and
+    /// the client is reset if it comes back there. More than one is probed, since the last one may be an impostor.
     fn check_twins(&mut self, now: Monotonic, id: HostId) -> Option<Arrival> {
         while self.twins.count(self.hosts[id].uuid) > self.config.addresses_max {
             let twins = self.twins_of(id).filter(|twin| !self.hosts[*twin].busy);
@@ -102,27 +105,36 @@ impl Callbacks {
                 return Some(arrival);
             }
         }
-        if let Some(arrival) = self.ask_twin(now, id) {
-            return Some(arrival);
+        if self.hosts[id].checks < CHECKS_MAX
+            && let Some(task) = self.ask_twin(now, id).or_else(|| self.probe_twin(now, id))
+        {
+            self.host_mut(id).checks += 1;
+            return Some(Arrival::First(task));
         }
         let host = self.host_mut(id);
-        (host.newcomer, host.asks) = (false, 0);
+        (host.newcomer, host.checks) = (false, 0);
+        None
+    }
+
+    /// Probes the next host with the UUID of a newcomer, each at most once per `probe_interval`, however often its UUID is
+    /// claimed.
+    fn probe_twin(&mut self, now: Monotonic, id: HostId) -> Option<Task> {
         let due = |host: &Host| self.is_due(now, host.probed);
         let twins = self.twins_of(id).filter(|twin| self.hosts[*twin].up && due(&self.hosts[*twin]));
         let host = twins.min_by_key(|twin| Reverse(self.hosts[*twin].last_call))?;
         let twin = self.host_mut(host);
         twin.probed = Some(now);
         let probe = Probe { host, address: twin.address, uuid: twin.uuid?, newcomer: id };
-        Some(Arrival::First(Task::Probe(probe)))
+        Some(Task::Probe(probe))
     }
 
     /// Has the next host identify itself that a newcomer reports as its interface, but that has not reported the newcomer: its
     /// last report may be older than the interface. Later the newcomer may be lost, and only that host can tell a client
     /// that must be reset from an impostor. The outcome does not matter. Like a probe, it is done at most once per
     /// `probe_interval`.
-    fn ask_twin(&mut self, now: Monotonic, id: HostId) -> Option<Arrival> {
+    fn ask_twin(&mut self, now: Monotonic, id: HostId) -> Option<Task> {
         let (host, ip) = (&self.hosts[id], self.hosts[id].address.ip());
-        if host.asks >= ASKS_MAX {
+        if host.checks >= ASKS_MAX {
             return None;
         }
         let is_one_sided = |twin: &HostId| {
@@ -132,9 +144,8 @@ impl Callbacks {
         };
         let twins = self.twins_of(id).filter(is_one_sided);
         let twin = twins.min_by_key(|twin| Reverse(self.hosts[*twin].last_call))?;
-        self.host_mut(id).asks += 1;
         self.host_mut(twin).asked = Some(now);
-        Some(Arrival::First(Task::AskTwin { twin, address: self.hosts[twin].address }))
+        Some(Task::AskTwin { twin, address: self.hosts[twin].address })
     }
 
     /// Whether a host that was checked at `last` may be checked again.

@@ -172,6 +172,33 @@ fn a_client_that_comes_back_to_an_address_is_reset() {
     assert!(is_reset_of(&arrival, address(1)), "{arrival:?}");
 }
 
+/// It was made promises at another address, which it has lost to another client.
+#[test]
+fn an_impostor_does_not_hide_that_a_client_has_moved() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    enter_as(&mut callbacks, at(2), address(66), said(1, &[]), true);
+    assert!(matches!(callbacks.arrive(at(90), address(2), 7, true), Arrival::First(Task::Identify { .. })));
+    callbacks.identified(at(90), address(2), 7, said(1, &[]), true).unwrap();
+    let mut probed = Vec::new();
+    let moved = loop {
+        match callbacks.arrive(at(90), address(2), 7, true) {
+            Arrival::First(Task::Probe(probe)) => {
+                probed.push(probe.address);
+                callbacks.probed(at(90), &probe, probe.address == address(66));
+            }
+            Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(&delivery, true),
+            Arrival::Ready(moved) => break moved,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(probed, [address(66), address(1)]);
+    promise(&mut callbacks, moved, 2);
+    let arrival = callbacks.arrive(at(91), address(1), 1 << 30, true);
+    let old = callbacks.by_address[&address(1)];
+    assert!(!callbacks.hosts[old].is_owed_nothing(), "{arrival:?}");
+}
+
 #[test]
 fn an_interface_that_stood_in_is_reset_at_a_loss() {
     let config = CallbackConfig { delayed_max: 1, ..CallbackConfig::default() };
