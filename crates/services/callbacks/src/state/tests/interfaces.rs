@@ -280,7 +280,7 @@ fn asked_for(
     callbacks: &mut Callbacks,
     now: Monotonic,
     peer: SocketAddr,
-    said: Asked,
+    said: &Asked,
     others: &Asked,
 ) -> Vec<SocketAddr> {
     let (connection, mut asked) = (1_000 + now.0, Vec::new());
@@ -307,7 +307,7 @@ fn a_host_is_asked_for_others_once_a_minute() {
     enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
     let mut asked = |second: u64, number: u8| {
         let named = said(1, &[address(1)]);
-        asked_for(&mut callbacks, at(second), address(number), named, &said(1, &[])).len()
+        asked_for(&mut callbacks, at(second), address(number), &named, &said(1, &[])).len()
     };
     assert_eq!(
         [(2, 2), (2, 3), (61, 4), (62, 5)].map(|(second, number)| asked(second, number)),
@@ -354,7 +354,7 @@ fn few_hosts_are_asked_for_one_call() {
     for number in 1..=6 {
         enter_as(&mut callbacks, at(u64::from(number)), address(number), said(1, &[]), true);
     }
-    let asked = asked_for(&mut callbacks, at(20), address(20), said(1, &all), &Asked::Failed);
+    let asked = asked_for(&mut callbacks, at(20), address(20), &said(1, &all), &Asked::Failed);
     assert_eq!(asked, [6, 5, 4].map(address), "those that called last");
 }
 
@@ -365,6 +365,6 @@ fn a_host_that_has_not_called_is_not_asked() {
     enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
     callbacks.owe_resets(at(2), [(address(2), Some(HostUuid([1; 16])))]);
     let named = said(1, &[address(1), address(2)]);
-    let asked = asked_for(&mut callbacks, at(3), address(3), named, &said(1, &[]));
+    let asked = asked_for(&mut callbacks, at(3), address(3), &named, &said(1, &[]));
     assert_eq!(asked, [address(1)]);
 }
