@@ -206,7 +206,7 @@ impl World {
         self.callbacks.twin_asked(self.now, twin, said);
     }
 
-    /// Returns what whoever is at `address` says about itself.
+    /// Returns what the client or attacker at `address` says about itself.
     fn ask(&mut self, address: SocketAddr, cannot_ask: bool) -> Asked {
         let said = match (self.at(address), self.attacker_at(address)) {
             (Some(at), _) => {

@@ -166,7 +166,7 @@ impl TestNetwork {
         self.sites.lock().insert(volume, address);
     }
 
-    /// Takes the calls to clients since the previous call of this: to whom, and how long the server waits for a silent
+    /// Takes the calls to clients since the previous call of this: the addresses, and how long the server waits for a silent
     /// one.
     pub(crate) fn patiences(&self) -> Vec<(SocketAddr, Duration)> {
         std::mem::take(&mut self.patiences.lock())
