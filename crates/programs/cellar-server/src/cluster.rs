@@ -13,8 +13,6 @@ mod figures;
 mod foreign;
 mod handovers;
 #[cfg(feature = "bucket")]
-mod isolation;
-#[cfg(feature = "bucket")]
 mod leases;
 #[cfg(feature = "bucket")]
 mod node;

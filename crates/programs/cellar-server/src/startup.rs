@@ -197,7 +197,6 @@ impl Work<'_> {
         if let Some(node) = &stores.node {
             background.extend(node.begin_audit(self.observatory.trail(), ending));
             background.extend(node.begin_addresses(settings, ending, servers)?);
-            background.extend(self.ways.0.peers.get().map(|peers| node.begin_isolation(peers, ending)));
         }
         if settings.roles.contains(&Role::Fs) {
             let service =

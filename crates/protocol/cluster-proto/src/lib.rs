@@ -28,7 +28,6 @@ mod assignment;
 mod forward;
 mod holding;
 mod hosts;
-mod isolation;
 mod lease;
 mod member;
 mod names;
@@ -48,7 +47,6 @@ pub use assignment::{Transfer, assign, balance, share_out};
 pub use forward::{Begun, Forwarding, Outcome, Repeat, Results, Step};
 pub use holding::{Deed, Holding};
 pub use hosts::{HOSTS_MAX, Promise, Reset};
-pub use isolation::{Isolation, Others, Standing};
 pub use member::{Member, MemberConfig, NodeStatus, PartitionStatus};
 pub use names::{
     Epoch, Incarnation, NODE_NAME_MAX, NameError, NodeName, PARTITION_NAME_MAX, PartitionName, Tag,

@@ -93,10 +93,6 @@ impl Node {
         match self.nothing {}
     }
 
-    pub(crate) fn begin_isolation(self: &Arc<Self>, _: &Arc<Peers>, _: &Arc<AtomicBool>) -> JoinHandle<()> {
-        match self.nothing {}
-    }
-
     pub(crate) fn withdraw(&self) {
         match self.nothing {}
     }

@@ -87,7 +87,7 @@ impl Census {
         let Some(list) = self.list.clone() else { return };
         if list.addresses().is_empty() {
             let mut known = self.all.known.write();
-            (known.registered, known.holder, known.others) = (Some(Vec::new()), None, None);
+            (known.registered, known.holder) = (Some(Vec::new()), None);
             drop(known);
             self.read_leases(LEASES_PERIOD);
             return;
@@ -105,7 +105,7 @@ impl Census {
         if !period.is_zero() && Instant::now() < self.next_leases {
             return;
         }
-        let (client, folder, asked) = (Arc::clone(&self.client), self.all.folder.clone(), Instant::now());
+        let (client, folder) = (Arc::clone(&self.client), self.all.folder.clone());
         let read = self.read("the leases of the nodes", async { read_nodes(&*client, &folder).await });
         let (now, Some(records)) = (Instant::now(), read) else { return };
         self.plan.note(records, now);
@@ -113,11 +113,7 @@ impl Census {
             return;
         }
         self.next_leases = now + period;
-        {
-            let mut known = self.all.known.write();
-            known.nodes = self.plan.numbers(now);
-            known.others = period.is_zero().then(|| (asked, self.plan.others(now)));
-        }
+        self.all.known.write().nodes = self.plan.numbers(now);
         for silent in self.plan.silent(now) {
             self.all.member.evict(silent.clone());
         }
@@ -216,7 +212,7 @@ impl Census {
             );
         }
         self.last_refusal = refusal;
-        self.last_refusal.is_empty() && self.all.member.has_lease() && !self.all.is_leaving()
+        self.last_refusal.is_empty() && self.all.member.has_lease()
     }
 
     /// Removes service addresses from the interface that this node does not own: those that an earlier process has left. An address
