@@ -607,7 +607,12 @@ impl Front {
     fn answer(&self, call: &CallContext<'_>, volume: VolumeId, request: Bytes) -> Result<Vec<u8>, AbortCode> {
         let mut stream = MemoryStream::default();
         match self.pass(call, volume, request, &mut stream) {
-            Way::Here(mut source) => self.environment.files.serve(call, &mut source)?,
+            // The client does not know the codes between nodes.
+            Way::Here(mut source) => self
+                .environment
+                .files
+                .serve(call, &mut source)
+                .map_err(|code| if code == LOST { AbortCode::VRESTARTING } else { code })?,
             Way::Ended(result) => result?,
         }
         Ok(stream.outgoing)
@@ -636,6 +641,9 @@ impl Front {
     }
 }
 
+/// Ends a call at its owner that may have been executed.
+const LOST: AbortCode = AbortCode(refusal::LOST);
+
 /// Reads a small request to its end.
 fn whole(head: &mut Bytes, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
     if scope::more(head, SMALL_REQUEST_BYTES_MAX, stream)? {
@@ -650,7 +658,7 @@ fn meaning(code: AbortCode) -> Meaning {
         AbortCode(refusal::NOT_OWNER | refusal::OTHER_EPOCH | refusal::HELD | refusal::NO_LEASE) => {
             Meaning::Ended(Outcome::Refused)
         }
-        AbortCode(refusal::LOST) => Meaning::Ended(Outcome::Unknown),
+        LOST => Meaning::Ended(Outcome::Unknown),
         // The node restarts or has died.
         code if wire::is_of_rx(code) => Meaning::Ended(Outcome::Unknown),
         code if is_of_keys(code) => Meaning::Ended(Outcome::Refused),

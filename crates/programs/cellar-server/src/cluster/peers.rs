@@ -20,6 +20,7 @@ use rx_security::{ClientSecurity, KeyRing};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 use volserver::VolumeServer;
 use volume::{Pending, Volumes};
@@ -159,7 +160,12 @@ impl Here {
             Err(pending) => pending,
         };
         let (ended, end) = sync_channel(1);
-        served.when_durable(move |result| _ = ended.send(result));
+        // The bucket may not answer for a minute, and this thread must not sync for other calls, either.
+        let waiting = Builder::new().name("pending".into()).spawn(move || _ = ended.send(served.wait()));
+        if let Err(error) = waiting {
+            tracing::error!(%error, "no thread can wait for a commit");
+            return Err(LOST);
+        }
         let mut lapsed: Option<Instant> = None;
         loop {
             match end.recv_timeout(LOOK) {

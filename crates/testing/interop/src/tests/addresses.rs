@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const HANDOVER: Duration = Duration::from_secs(6);
 
 /// Returns the indices of the nodes that have an address at their interface.
-pub(crate) fn holders(cluster: &Cluster, address: &str) -> Result<Vec<usize>> {
+fn holders(cluster: &Cluster, address: &str) -> Result<Vec<usize>> {
     let mut all = Vec::new();
     for (index, node) in cluster.nodes.iter().enumerate() {
         let shown = node.shell("ip -4 -o address show")?.ok()?;
