@@ -420,6 +420,7 @@ fn open_until_done(partition: &PartitionSettings, way: &Way, ending: &AtomicBool
         match open(partition, way, ending) {
             Ok(Some(held)) => {
                 tracing::info!(partition = %partition.id, place = %partition.place, "open");
+                way.known.note(partition, &held.partition);
                 return report(held);
             }
             Ok(None) => return,

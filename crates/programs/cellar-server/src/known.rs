@@ -70,7 +70,7 @@ impl KnownPartitions {
         Ok(PartitionConfig { create: config.create && known.is_none(), ..config.clone() })
     }
 
-    /// Records a partition that is open.
+    /// Records a partition that is open. Only servers do: what a command creates as root would belong to root.
     pub(crate) fn note(&self, partition: &PartitionSettings, opened: &Partition) {
         let Some(file) = &self.0 else { return };
         let _one = CHANGING.lock();

@@ -290,8 +290,10 @@ impl Registrar {
         self.confirmed = Instant::now();
         let Ok(mut now) = registered(&self.cell, self.uuid) else { return false };
         let mut own = self.registered.clone();
-        own.sort_unstable();
-        now.sort_unstable();
+        for list in [&mut own, &mut now] {
+            list.sort_unstable();
+            list.dedup();
+        }
         let is_overwritten = now != own;
         if is_overwritten {
             tracing::warn!(registered = ?now, expected = ?own, "another process has changed this server's entry; \

@@ -80,18 +80,15 @@ pub(crate) fn local_options(settings: &BucketSettings) -> BucketConfig {
 pub(super) fn open(partition: &PartitionSettings, way: &Way, ending: &AtomicBool) -> Result<Option<Held>> {
     let settings = partition.place.bucket().context("not a partition in a bucket")?;
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let create = |exists: &dyn Fn() -> Result<bool>| way.known.config(partition, &way.config, exists);
-    let Some(owned) = open_owned(settings, key.as_ref(), (way, &create), ending)? else { return Ok(None) };
+    let Some(owned) = open_owned((settings, Some(partition)), key.as_ref(), way, ending)? else {
+        return Ok(None);
+    };
     let Owned { claim, ownership, partition: opened } = owned;
     let owed = if way.resets_clients {
         listed_hosts(&*opened.meta()).context("cannot read which clients hold promises")?
     } else {
         Vec::new()
     };
-    // What a command creates as root would belong to root.
-    if way.resets_clients {
-        way.known.note(partition, &opened);
-    }
     let ownership = Some(ownership);
     Ok(Some(Held { id: partition.id, partition: opened, ownership, owed, _claim: Some(claim) }))
 }
@@ -102,16 +99,13 @@ pub(crate) fn open_databases(
     way: &Way,
     ending: &AtomicBool,
 ) -> Result<Option<OpenDatabases>> {
-    let owned = open_owned(settings, None, (way, &|_| Ok(way.config.clone())), ending)?;
+    let owned = open_owned((settings, None), None, way, ending)?;
     Ok(owned.map(|Owned { partition, ownership, claim }| OpenDatabases {
         partition,
         ownership,
         _claim: claim,
     }))
 }
-
-/// Returns how a partition is opened, given what finds out whether it exists.
-type Configured<'a> = &'a dyn Fn(&dyn Fn() -> Result<bool>) -> Result<PartitionConfig>;
 
 /// What was opened. The claim is dropped last.
 struct Owned {
@@ -120,10 +114,11 @@ struct Owned {
     claim: Claim,
 }
 
+/// Waits for the ownership of what is at a place, the databases or a partition, and opens it.
 fn open_owned(
-    settings: &BucketSettings,
+    (settings, partition): (&BucketSettings, Option<&PartitionSettings>),
     key: Option<&MasterKey>,
-    (way, configured): (&Way, Configured<'_>),
+    way: &Way,
     ending: &AtomicBool,
 ) -> Result<Option<Owned>> {
     let (addresses, process_file) = (&way.addresses[..], way.process_file.clone());
@@ -134,14 +129,14 @@ fn open_owned(
         None => None,
     };
     let options = options(settings, (&way.disk, &way.meter), lease.tenure());
-    let partition = Arc::new(open_with(settings, configured, &options, key)?);
+    let partition = Arc::new(open_with((settings, partition), way, &options, key)?);
     let ownership = lease.opened(&partition);
     Ok(Some(Owned { ownership, partition, claim: Box::new((lease, suspended)) }))
 }
 
 fn open_with(
-    settings: &BucketSettings,
-    configured: Configured<'_>,
+    (settings, partition): (&BucketSettings, Option<&PartitionSettings>),
+    way: &Way,
     options: &BucketConfig,
     key: Option<&MasterKey>,
 ) -> Result<Partition> {
@@ -149,7 +144,10 @@ fn open_with(
     // The errors already name their causes.
     let named = |error: store::StoreError| anyhow!("{error}");
     let exists = || bucket_partition::exists(connect(settings)?, address, options).map_err(named);
-    let config = configured(&exists)?;
+    let config = match partition {
+        Some(partition) => way.known.config(partition, &way.config, exists)?,
+        None => way.config.clone(),
+    };
     if config.create && !exists()? && !is_tested(settings) {
         let probed = probe_once(connect(settings)?, address.prefix());
         let report = probed.with_context(|| format!("no partition is created in {address}"))?;
