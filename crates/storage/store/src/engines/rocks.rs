@@ -131,7 +131,7 @@ impl RocksMeta {
     }
 
     /// Makes the logs of earlier runs unnecessary, if RocksDB has not. They must not be read together with later ones:
-    /// what is not in tables of them is gone, and its sequence numbers are used again.
+    /// changes in them that no table has are gone, and their sequence numbers are used again.
     fn retire(&self, logs: &[Survey]) -> Result<(), StoreError> {
         let newest = logs.iter().filter(|log| !log.is_blank()).map(|log| log.number).max();
         if newest.is_none_or(|newest| Some(newest) < oldest_log(&self.db)) {

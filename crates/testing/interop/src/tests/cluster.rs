@@ -48,8 +48,8 @@ pub(crate) fn hidden() -> Vec<Test> {
 /// Time limit for a node or a partition to be there, and for clients to go on.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Longest pause of a client whose volume's owner dies, stands still or is cut off, if it calls another node: the 12 s that are
-/// promised, of which 7 s are the end of the lease, and 3 s for a machine that runs other tests, too.
+/// Longest pause of a client whose volume's owner dies, stands still or is cut off, if it calls another node: the promised 12 s,
+/// 7 s of them for the lease to end, and 3 s because the machine also runs other tests.
 pub(crate) const TAKEOVER: Duration = Duration::from_secs(12 + 3);
 
 /// Acknowledged changes between two events.

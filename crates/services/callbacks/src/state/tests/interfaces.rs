@@ -75,17 +75,21 @@ fn a_new_interface_is_confirmed_by_the_others() {
     assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(1)]);
 }
 
+/// A client calls from a second address, and reports its first one. Returns the host there, which is to be asked, and its address.
+fn newcomer() -> (Callbacks, HostId, SocketAddr) {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
+    let arrival = callbacks.arrive(at(2), address(2), 7, true);
+    assert!(matches!(arrival, Arrival::First(Task::Identify { .. })));
+    callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
+    let (twin, other) = asked_twin(&callbacks.arrive(at(2), address(2), 7, true));
+    (callbacks, twin, other)
+}
+
 #[test]
 fn a_host_that_cannot_be_asked_holds_nothing_up() {
     for asked in [Asked::Silent, Asked::Refused, Asked::Failed] {
-        let mut callbacks = Callbacks::new(CallbackConfig::default());
-        enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
-        assert!(matches!(
-            callbacks.arrive(at(2), address(2), 7, true),
-            Arrival::First(Task::Identify { .. })
-        ));
-        callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
-        let (twin, other) = asked_twin(&callbacks.arrive(at(2), address(2), 7, true));
+        let (mut callbacks, twin, other) = newcomer();
         let is_silent = asked == Asked::Silent;
         callbacks.twin_asked(at(2), twin, asked);
         assert_eq!(callbacks.hosts[twin].up, !is_silent);
@@ -100,14 +104,7 @@ fn a_host_that_cannot_be_asked_holds_nothing_up() {
 #[test]
 fn a_twin_is_asked_beside_its_own_identification() {
     for asked in [said(1, &[]), Asked::Silent, Asked::Refused, Asked::Failed] {
-        let mut callbacks = Callbacks::new(CallbackConfig::default());
-        enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
-        assert!(matches!(
-            callbacks.arrive(at(2), address(2), 7, true),
-            Arrival::First(Task::Identify { .. })
-        ));
-        callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
-        let (twin, other) = asked_twin(&callbacks.arrive(at(2), address(2), 7, true));
+        let (mut callbacks, twin, other) = newcomer();
         assert!(matches!(callbacks.arrive(at(2), other, 8, true), Arrival::First(Task::Identify { .. })));
         callbacks.twin_asked(at(2), twin, asked);
         assert_eq!(callbacks.arrive(at(2), other, 9, true), Arrival::Wait, "its own has not ended");
@@ -117,11 +114,7 @@ fn a_twin_is_asked_beside_its_own_identification() {
 /// The other host is gone before it answers.
 #[test]
 fn a_twin_that_was_dropped_does_not_come_back() {
-    let mut callbacks = Callbacks::new(CallbackConfig::default());
-    enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
-    assert!(matches!(callbacks.arrive(at(2), address(2), 7, true), Arrival::First(Task::Identify { .. })));
-    callbacks.identified(at(2), address(2), 7, said(1, &[address(1)]), true).unwrap();
-    let (twin, _) = asked_twin(&callbacks.arrive(at(2), address(2), 7, true));
+    let (mut callbacks, twin, _) = newcomer();
     callbacks.drop_unnotified(twin);
     callbacks.twin_asked(at(2), twin, said(1, &[]));
     assert_eq!(callbacks.counters().hosts, 1);

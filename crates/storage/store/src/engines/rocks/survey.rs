@@ -117,7 +117,7 @@ enum At {
     Rest,
 }
 
-/// The beginning of a batch of which some parts were read.
+/// The beginning of an incomplete batch.
 #[derive(Default)]
 struct Start {
     header: [u8; BATCH_HEADER_BYTES],

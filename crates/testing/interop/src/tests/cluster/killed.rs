@@ -181,7 +181,7 @@ fn more(writer: &Writer, steps: u64) -> Result<()> {
     })
 }
 
-/// Two clients with a promise on a file, of which the first, a client of the owner, has locked it.
+/// Two clients with a promise on a file. The first one calls the owner, and has locked the file.
 struct Holders {
     file: Fid,
     clients: [Client; 2],

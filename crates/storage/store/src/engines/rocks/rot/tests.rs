@@ -102,7 +102,7 @@ fn a_claim_is_found_wherever_it_crosses_into_a_block() {
     assert!(found > 30, "{found}");
 }
 
-/// The batches of two logs of which the second begins with number `split`.
+/// Returns two logs with these batches; the second begins with number `split`.
 fn two_logs(batches: &[(u64, usize)], split: usize) -> [Vec<u8>; 2] {
     // The second log has the first one's length added to the places of its records, so both begin with a block.
     let (log, starts) = log_of(&batches[..split]);

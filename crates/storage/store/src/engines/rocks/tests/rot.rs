@@ -118,22 +118,25 @@ fn an_accepted_loss_leaves_what_was_before_it() {
     }
 }
 
+/// Returns a copy of a database with two logs, and the older one: a table of one family has its changes, and the other family
+/// still needs it.
+fn killed_with_a_table() -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    (0..5).for_each(|number| meta.sync(commit_number(&meta, number, 10)).unwrap());
+    let older = newest_log(folder.path());
+    meta.db.flush_cf(meta.family(ITEMS).unwrap()).unwrap();
+    (5..10).for_each(|number| meta.sync(commit_number(&meta, number, 10)).unwrap());
+    let crashed = copy(folder.path());
+    let older = crashed.path().join(older.file_name().unwrap());
+    (crashed, older)
+}
+
 /// A table of one family has changes that the log has lost for the other: there is no earlier state of both.
 #[test]
 fn a_loss_that_tables_are_ahead_of_is_not_accepted() {
-    let folder = tempfile::tempdir().unwrap();
-    let meta = open(folder.path());
-    for number in 0..5 {
-        meta.sync(commit_number(&meta, number, 10)).unwrap();
-    }
-    let older = newest_log(folder.path());
-    meta.db.flush_cf(meta.family(ITEMS).unwrap()).unwrap();
-    for number in 5..10 {
-        meta.sync(commit_number(&meta, number, 10)).unwrap();
-    }
+    let (crashed, older) = killed_with_a_table();
     // The log ends early, with a whole record.
-    let crashed = copy(folder.path());
-    let older = crashed.path().join(older.file_name().unwrap());
     let end = batches_of(&older)[3] as u64;
     let file = std::fs::File::options().write(true).open(&older).unwrap();
     file.set_len(end).unwrap();
@@ -155,20 +158,8 @@ fn nothing_is_accepted_if_nothing_is_lost() {
 
 #[test]
 fn the_reason_of_rocksdb_is_explained() {
-    let folder = tempfile::tempdir().unwrap();
-    let meta = open(folder.path());
-    for number in 0..5 {
-        meta.sync(commit_number(&meta, number, 10)).unwrap();
-    }
-    let older = newest_log(folder.path());
-    // The other family still needs the log.
-    meta.db.flush_cf(meta.family(ITEMS).unwrap()).unwrap();
-    for number in 5..10 {
-        meta.sync(commit_number(&meta, number, 10)).unwrap();
-    }
-    let crashed = copy(folder.path());
+    let (crashed, older) = killed_with_a_table();
     assert_eq!(numbers(&open(copy(crashed.path()).path())).len(), 10);
-    let older = crashed.path().join(older.file_name().unwrap());
     let mut bytes = std::fs::read(&older).unwrap();
     bytes[150] ^= 1;
     std::fs::write(&older, bytes).unwrap();
@@ -234,7 +225,7 @@ struct Life {
 }
 
 impl Life {
-    /// Opens the database, checks what is there, and changes it. Returns the newest log's path, and what a sync covered
+    /// Opens the database, checks its contents, and changes it. Returns the newest log's path, and what a sync covered
     /// of it.
     fn run(&mut self) -> (std::path::PathBuf, Vec<u8>, RocksMeta) {
         let meta = open(self.folder.path());
