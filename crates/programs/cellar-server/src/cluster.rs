@@ -13,6 +13,8 @@ mod figures;
 mod foreign;
 mod handovers;
 #[cfg(feature = "bucket")]
+mod isolation;
+#[cfg(feature = "bucket")]
 mod leases;
 #[cfg(feature = "bucket")]
 mod node;

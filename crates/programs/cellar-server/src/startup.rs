@@ -197,6 +197,9 @@ impl Work<'_> {
         if let Some(node) = &stores.node {
             background.extend(node.begin_audit(self.observatory.trail(), ending));
             background.extend(node.begin_addresses(settings, ending, servers)?);
+            if let Some(peers) = self.ways.0.peers.get() {
+                background.extend(node.begin_isolation(peers, settings, ending)?);
+            }
         }
         if settings.roles.contains(&Role::Fs) {
             let service =

@@ -28,6 +28,7 @@ mod assignment;
 mod forward;
 mod holding;
 mod hosts;
+mod isolation;
 mod lease;
 mod member;
 mod names;
@@ -47,6 +48,7 @@ pub use assignment::{Transfer, assign, balance, share_out};
 pub use forward::{Begun, Forwarding, Outcome, Repeat, Results, Step};
 pub use holding::{Deed, Holding};
 pub use hosts::{HOSTS_MAX, Promise, Reset};
+pub use isolation::{Isolation, Other, Standing, Ways, heirs};
 pub use member::{Member, MemberConfig, NodeStatus, PartitionStatus};
 pub use names::{
     Epoch, Incarnation, NODE_NAME_MAX, NameError, NodeName, PARTITION_NAME_MAX, PartitionName, Tag,
@@ -55,8 +57,9 @@ pub use owned::Owned;
 pub use peers::object as lease_object;
 pub use phase::{CallKind, Phase, PhaseEvent};
 pub use records::{
-    ADDRESSES_MAX, ClusterRecord, Holder, NodeRecord, NodeState, OwnerRecord, RECORD_BYTES_MAX, RecordError,
-    SERVICE_ADDRESSES_MAX, ServiceAddressError, ServiceAddresses, service_address_place,
+    ADDRESSES_MAX, ClusterRecord, Holder, NodeRecord, NodeState, OwnerRecord, REACHED_MAX, RECORD_BYTES_MAX,
+    ReachRecord, RecordError, SERVICE_ADDRESSES_MAX, ServiceAddressError, ServiceAddresses,
+    service_address_place,
 };
 pub use request::{Action, Answer, Notice, Operation, Request, RequestId};
 pub use route::{Call, Forward, Refusal, Route, Via};

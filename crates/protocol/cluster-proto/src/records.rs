@@ -7,12 +7,14 @@ mod addresses;
 mod cluster;
 mod node;
 mod owner;
+mod reach;
 mod text;
 
 pub use addresses::{SERVICE_ADDRESSES_MAX, ServiceAddressError, ServiceAddresses, service_address_place};
 pub use cluster::ClusterRecord;
 pub use node::{ADDRESSES_MAX, NodeRecord, NodeState};
 pub use owner::{Holder, OwnerRecord};
+pub use reach::{REACHED_MAX, ReachRecord};
 pub use text::{RECORD_BYTES_MAX, RecordError};
 
 #[cfg(test)]

@@ -40,3 +40,4 @@ pub use front::{Front, Handler, Target, Way};
 pub use fronts::Fronts;
 pub use members::Members;
 pub use service::{ClusterService, is_absence};
+pub use wire::node as wire_node;

@@ -8,7 +8,8 @@ use xdr::XdrString;
 
 const MALFORMED: AbortCode = AbortCode::RXGEN_SS_UNMARSHAL;
 
-pub(crate) fn node((name, incarnation): &(NodeName, Incarnation)) -> cluster::Node {
+/// Returns a node's membership as it is sent.
+pub fn node((name, incarnation): &(NodeName, Incarnation)) -> cluster::Node {
     cluster::Node {
         name: name.as_str().into(),
         nonce_high: (incarnation.nonce >> 64) as u64,

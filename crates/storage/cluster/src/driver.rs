@@ -4,6 +4,7 @@ use crate::clock;
 use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
 use crate::history::{History, NodeWatched, Records};
 use crate::member::{AcquireError, MemberEvent, Status};
+use crate::reach;
 use crate::request::{perform, remove};
 use crate::routes::Routes;
 use crate::troubles::{Failures, Troubles};
@@ -12,13 +13,14 @@ use cluster_proto::{
     Action, Answer, Call, CallKind, Epoch, Incarnation, Member, NodeName, NodeRecord, Notice, Operation,
     PartitionName, Phase, Request, RequestId, Reset, Route, Timing, Via, lease_object,
 };
-use object_store::ObjectStore;
+use object_store::{ObjectStore, ObjectStoreExt};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::timeout;
 
 /// Longest wait for the next event.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -407,8 +409,14 @@ impl Driver {
     fn remove_lease(&self, lease: NodeRecord, reply: Sender<Result<bool, String>>) {
         let object = lease_object(&self.folder, &lease.node);
         let (bucket, limit) = (Arc::clone(&self.bucket), self.timing.request_limit());
+        let reach = reach::path(&self.folder, &lease.node);
         tokio::spawn(async move {
-            _ = reply.send(remove(&*bucket, &object, &lease.encode(), limit).await);
+            let removed = remove(&*bucket, &object, &lease.encode(), limit).await;
+            if removed == Ok(true) {
+                // It is not read without the lease.
+                _ = timeout(limit, bucket.delete(&reach)).await;
+            }
+            _ = reply.send(removed);
         });
     }
 

@@ -32,6 +32,7 @@ mod history;
 mod member;
 mod nodes;
 mod process;
+mod reach;
 mod request;
 mod routes;
 mod survey;
@@ -40,9 +41,9 @@ mod troubles;
 pub use addresses::{read_service_addresses, replace_service_addresses, service_addresses};
 pub use cluster_proto::{
     CallKind, Cause, ClusterRecord, Deed, Epoch, Holder, Holding, Incarnation, NameError, NodeName,
-    NodeRecord, NodeState, OwnerRecord, PartitionName, PartitionStatus, Phase, Refusal, Reset, Route,
-    ServiceAddressError, ServiceAddresses, Stage, Takeover, Timing, TimingError, Transfer, assign, balance,
-    service_address_place, share_out,
+    NodeRecord, NodeState, OwnerRecord, PartitionName, PartitionStatus, Phase, ReachRecord, Refusal, Reset,
+    Route, ServiceAddressError, ServiceAddresses, Stage, Takeover, Timing, TimingError, Transfer, assign,
+    balance, service_address_place, share_out,
 };
 pub use driver::Counters;
 pub use facts::{create_cluster, read_cluster, share_databases};
@@ -50,5 +51,6 @@ pub use gate::OwnerEvent;
 pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
 pub use member::{AcquireError, Member, MemberConfig, MemberEvent, Owner, Status};
 pub use nodes::{NODES_MAX, read_nodes};
+pub use reach::{read_reach, write_reach};
 pub use survey::{NodeSeen, Survey, SurveyError, read_owners, survey};
 pub use troubles::RequestFailure;

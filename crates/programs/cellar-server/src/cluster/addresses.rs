@@ -8,12 +8,14 @@ mod plan;
 mod ports;
 
 use super::auditing::Lists;
+use super::isolation::OtherNode;
 use super::leases::Numbers;
 use crate::buckets::connect;
 use crate::threads::thread;
 use anyhow::Result;
 use cellar_config::Settings;
 use cluster::{Member, NodeName, PartitionName, service_address_place};
+use cluster_proto::Standing;
 use interfaces::Interface;
 use parking_lot::{Mutex, RwLock};
 use ports::Ports;
@@ -24,6 +26,9 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// For how long it is relied on which other nodes renew their leases.
+const OTHERS_FRESH: Duration = Duration::from_secs(2);
 
 /// Interval at which threads check whether there is something to do.
 const LOOK: Duration = Duration::from_millis(100);
@@ -68,6 +73,8 @@ pub(crate) struct Addresses {
     /// The ports where clients call; unset until [`Addresses::begin`].
     ports: OnceLock<Ports>,
     is_withdrawn: AtomicBool,
+    /// What this node does about clients; nothing waits under the lock.
+    standing: Mutex<Standing>,
     /// Gets changes of the list.
     lists: SyncSender<Lists>,
 }
@@ -82,6 +89,8 @@ struct Known {
     nodes: Numbers,
     /// Where a node that has a service address receives calls of other nodes.
     holder: Option<SocketAddr>,
+    /// The other nodes that renew their leases, and when the bucket was asked for them. No nodes without service addresses.
+    others: Option<(Instant, Vec<OtherNode>)>,
 }
 
 /// One service address.
@@ -132,6 +141,7 @@ impl Addresses {
             known: RwLock::default(),
             ports: OnceLock::new(),
             is_withdrawn: AtomicBool::new(false),
+            standing: Mutex::default(),
             lists,
         }
     }
@@ -177,6 +187,36 @@ impl Addresses {
         self.known.read().holder.filter(|_| self.source().is_none())
     }
 
+    /// Returns the other nodes that renew their leases, none without service addresses; `None` if that was not read lately.
+    pub(super) fn others(&self) -> Option<Vec<OtherNode>> {
+        let known = self.known.read();
+        let fresh = known.others.as_ref().filter(|(asked, _)| asked.elapsed() < OTHERS_FRESH);
+        fresh.map(|(_, others)| others.clone())
+    }
+
+    /// Returns the number of packets that the ports of the file server have received from clients.
+    pub(super) fn packets_of_clients(&self) -> u64 {
+        self.ports.get().map_or(0, Ports::packets_of_clients)
+    }
+
+    /// Changes what this node does about clients.
+    pub(super) fn set_standing(&self, standing: Standing) {
+        *self.standing.lock() = standing;
+        let is_able = self.interface.lock().is_ok();
+        self.say(is_able);
+    }
+
+    /// Whether this node leaves the clients to others, and takes nothing.
+    pub(super) fn is_leaving(&self) -> bool {
+        *self.standing.lock() == Standing::Leaves
+    }
+
+    /// Lets the lease say whether this node takes addresses.
+    fn say(&self, is_able: bool) {
+        let serves = *self.standing.lock() == Standing::Serves;
+        self.member.set_takes_addresses(is_able && serves);
+    }
+
     /// Gives all addresses up, for other nodes, when no new calls are accepted. Waits until the last replies have arrived and the
     /// addresses are gone from the interface, for a moment.
     pub(crate) fn withdraw(&self) {
@@ -214,7 +254,7 @@ impl Addresses {
         let is_due = |since: &Instant| self.refusal.is_none() && since.elapsed() >= PAUSE;
         if interface.as_ref().is_err_and(|(since, _)| is_due(since)) {
             let found = Interface::with_address(self.own);
-            self.member.set_takes_addresses(found.is_ok());
+            self.say(found.is_ok());
             *interface = found.map(Arc::new).map_err(|error| (Instant::now(), error.to_string()));
         }
         interface.clone().map_err(|(_, why)| why)

@@ -183,6 +183,11 @@ impl Node {
         &self.partitions
     }
 
+    /// Returns the place of the cell's databases, if they are in the bucket.
+    pub(super) fn databases_place(&self) -> Option<&PartitionName> {
+        self.databases.as_ref()
+    }
+
     /// Returns a partition's place in the bucket.
     pub(crate) fn place(&self, partition: PartitionId) -> Option<&PartitionName> {
         self.partitions.iter().find(|(id, _)| *id == partition).map(|(_, name)| name)
@@ -232,8 +237,8 @@ impl Node {
         matches!(self.member.route(place, CallKind::Read, Duration::ZERO), Route::Forward { .. })
     }
 
-    /// Waits until this node is to try to get a partition: no other serves it, and it is this node's turn. Returns false soon
-    /// after `ending` is set.
+    /// Waits until this node is to try to get a partition: no other serves it, and it is this node's turn, unless it leaves everything
+    /// to the others. Returns false soon after `ending` is set.
     pub(crate) fn await_turn(&self, place: &PartitionName, ending: &AtomicBool) -> bool {
         let (mut vacant_since, mut last) = (None, None);
         loop {
@@ -241,7 +246,7 @@ impl Node {
             let known = status.partitions.iter().find(|one| one.partition == *place);
             let owner = known.and_then(|known| known.owner.clone());
             let is_served = self.is_served_elsewhere(place);
-            if is_served || !self.member.has_lease() {
+            if is_served || !self.member.has_lease() || self.addresses.is_leaving() {
                 vacant_since = None;
             } else {
                 let vacant = vacant_since.get_or_insert_with(Instant::now).elapsed();

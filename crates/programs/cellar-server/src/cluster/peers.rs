@@ -127,6 +127,11 @@ impl Peers {
         Ok(Arc::new(Peers { node: Arc::clone(node), links, fronts }))
     }
 
+    /// Returns a connection to another node, whose calls end soon if that one does not answer.
+    pub(super) fn link(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        self.links.link(address, Some(DEAD))
+    }
+
     /// Returns a service address that this node has, from which clients accept messages.
     pub(crate) fn source(&self) -> Option<Ipv4Addr> {
         self.node.addresses().source()

@@ -93,6 +93,15 @@ impl Node {
         match self.nothing {}
     }
 
+    pub(crate) fn begin_isolation(
+        self: &Arc<Self>,
+        _: &Arc<Peers>,
+        _: &Settings,
+        _: &Arc<AtomicBool>,
+    ) -> Result<Option<JoinHandle<()>>> {
+        match self.nothing {}
+    }
+
     pub(crate) fn withdraw(&self) {
         match self.nothing {}
     }

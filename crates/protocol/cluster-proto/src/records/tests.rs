@@ -14,6 +14,8 @@ const CLUSTER: &str =
     "cellar cluster 1\ncell: example.org\npartitions: 2\npartition: b\npartition: aa\ncrc32c: ";
 const ADDRESSES: &str =
     "cellar service addresses 1\naddresses: 2\naddress: 192.0.2.9\naddress: 192.0.2.11\ncrc32c: ";
+const REACH: &str = "cellar node reach 1\nnode: a.example\nincarnation: 0000000000000000000000000000abcd.2\n\
+    reached: 2\nnode: b\nnode: c\nhas_clients: no\ncrc32c: ";
 const FREE: &str = "cellar partition owner 1\nepoch: 12\nstate: free\nsuccessor: -\ncrc32c: ";
 
 fn name() -> NodeName {
@@ -51,6 +53,11 @@ fn service_addresses() -> ServiceAddresses {
     ServiceAddresses::new([11, 9].map(|last| Ipv4Addr::new(192, 0, 2, last)).into()).unwrap()
 }
 
+fn reach() -> ReachRecord {
+    let reached = ["c", "b"].map(|node| node.parse().unwrap());
+    ReachRecord::new(name(), Incarnation { nonce: 0xabcd, count: 2 }, reached, false)
+}
+
 /// Returns the contents that begin with the text, with the checksum of CRC-32C computed bit by bit.
 fn with_crc(text: &str) -> Vec<u8> {
     let body = text.strip_suffix("crc32c: ").unwrap_or(text);
@@ -76,8 +83,10 @@ fn objects_are_as_the_document_describes_them() {
     assert_eq!(ClusterRecord::decode(&with_crc(CLUSTER)), Ok(cluster()));
     assert_eq!(service_addresses().encode(), with_crc(ADDRESSES));
     assert_eq!(ServiceAddresses::decode(&with_crc(ADDRESSES)), Ok(service_addresses()));
+    assert_eq!(reach().encode(), with_crc(REACH));
+    assert_eq!(ReachRecord::decode(&name(), &with_crc(REACH)), Ok(reach()));
     let document = include_str!("../../../../../docs/reference/formats/cluster.md");
-    for text in [NODE, OWNED, FREE, CLUSTER, ADDRESSES] {
+    for text in [NODE, OWNED, FREE, CLUSTER, ADDRESSES, REACH] {
         let shown = String::from_utf8(with_crc(text)).unwrap();
         assert!(document.contains(&shown), "the document lacks\n{shown}");
     }
@@ -85,11 +94,12 @@ fn objects_are_as_the_document_describes_them() {
 
 #[test]
 fn a_newer_version_is_refused_by_name() {
-    for kind in ["cellar node lease", "cellar partition owner", "cellar cluster"] {
+    for kind in ["cellar node lease", "cellar partition owner", "cellar cluster", "cellar node reach"] {
         let newer = format!("{kind} 2\nanything\n").into_bytes();
         let error = match kind {
             "cellar node lease" => NodeRecord::decode(&name(), &newer).unwrap_err(),
             "cellar cluster" => ClusterRecord::decode(&newer).unwrap_err(),
+            "cellar node reach" => ReachRecord::decode(&name(), &newer).unwrap_err(),
             _ => OwnerRecord::decode(&newer).unwrap_err(),
         };
         assert_eq!(error, RecordError::Newer { got: 2 });
@@ -185,6 +195,25 @@ fn impossible_service_addresses_are_refused() {
 }
 
 #[test]
+fn impossible_reaches_are_refused() {
+    let replaced =
+        |from: &str, to: &str| ReachRecord::decode(&name(), &with_crc(&REACH.replace(from, to))).unwrap_err();
+    assert_eq!(replaced("a.example", "b.example"), RecordError::Field("node"));
+    assert_eq!(replaced("reached: 2", "reached: 33"), RecordError::Field("reached"));
+    assert_eq!(replaced("reached: 2", "reached: 3"), RecordError::Field("node"));
+    assert_eq!(replaced("reached: 2", "reached: 1"), RecordError::Field("has_clients"));
+    assert_eq!(replaced("node: c", "node: b"), RecordError::Field("node"), "twice");
+    assert_eq!(replaced("node: c", "node: a"), RecordError::Field("node"), "not in order");
+    assert_eq!(replaced("node: c", "node: ../c"), RecordError::Field("node"));
+    assert_eq!(replaced("has_clients: no", "has_clients: -"), RecordError::Field("has_clients"));
+    let node = |at: usize| format!("{at:02}{}", "n".repeat(crate::names::NODE_NAME_MAX - 2)).parse().unwrap();
+    let incarnation = Incarnation { nonce: u128::MAX, count: u32::MAX };
+    let longest = ReachRecord::new(node(99), incarnation, (0..99).map(node), true);
+    assert!(longest.reached().len() == REACHED_MAX && longest.encode().len() <= RECORD_BYTES_MAX);
+    assert_eq!(ReachRecord::decode(&longest.node, &longest.encode()), Ok(longest));
+}
+
+#[test]
 fn a_cluster_may_have_the_databases() {
     let record = cluster().with_databases(true);
     let bytes = record.encode();
@@ -209,7 +238,7 @@ fn a_cluster_with_all_partitions_fits() {
 
 #[test]
 fn every_changed_byte_is_noticed() {
-    let lists = [cluster().encode(), service_addresses().encode()];
+    let lists = [cluster().encode(), service_addresses().encode(), reach().encode()];
     for good in [lease().encode(), owned().encode(), free().encode()].into_iter().chain(lists) {
         for at in 0..good.len() {
             for flip in [1, 0x20, 0x80] {
@@ -217,11 +246,13 @@ fn every_changed_byte_is_noticed() {
                 bad[at] ^= flip;
                 assert!(NodeRecord::decode(&name(), &bad).is_err() && OwnerRecord::decode(&bad).is_err());
                 assert!(ClusterRecord::decode(&bad).is_err() && ServiceAddresses::decode(&bad).is_err());
+                assert!(ReachRecord::decode(&name(), &bad).is_err());
             }
             assert!(NodeRecord::decode(&name(), &good[..at]).is_err());
             assert!(OwnerRecord::decode(&good[..at]).is_err());
             assert!(ClusterRecord::decode(&good[..at]).is_err());
             assert!(ServiceAddresses::decode(&good[..at]).is_err());
+            assert!(ReachRecord::decode(&name(), &good[..at]).is_err());
         }
     }
 }
@@ -272,22 +303,26 @@ proptest! {
         prop_assert!(OwnerRecord::decode(&bytes).is_err());
         prop_assert!(ClusterRecord::decode(&bytes).is_err());
         prop_assert!(ServiceAddresses::decode(&bytes).is_err());
+        prop_assert!(ReachRecord::decode(&name(), &bytes).is_err());
     }
 
     /// Text that gets past the checksum: lines of all objects, shuffled, cut and repeated.
     #[test]
-    fn arbitrary_lines_have_one_form(lines in proptest::collection::vec(0_usize..29, 0..14), cut in 0_usize..40) {
-        let all: Vec<&str> = [NODE, OWNED, FREE, CLUSTER, ADDRESSES].iter().flat_map(|object| object.lines()).collect();
+    fn arbitrary_lines_have_one_form(lines in proptest::collection::vec(0_usize..36, 0..14), cut in 0_usize..40) {
+        let all: Vec<&str> = [NODE, OWNED, FREE, CLUSTER, ADDRESSES, REACH].iter().flat_map(|object| object.lines()).collect();
         let mut text = String::new();
         for line in lines.iter().filter_map(|line| all.get(*line)) {
             text += line;
             text.push('\n');
         }
         text.truncate(text.len().saturating_sub(cut.saturating_sub(20)));
-        let heads = ["cellar node lease", "cellar partition owner", "cellar cluster", "cellar service addresses"];
+        let heads = ["cellar node lease", "cellar partition owner", "cellar cluster", "cellar service addresses", "cellar node reach"];
         for head in heads.map(|kind| format!("{kind} 1\n")).iter().map(String::as_str).chain([""]) {
             let bytes = with_crc(&format!("{head}{text}"));
             if let Ok(record) = NodeRecord::decode(&name(), &bytes) {
+                prop_assert_eq!(record.encode(), bytes.clone());
+            }
+            if let Ok(record) = ReachRecord::decode(&name(), &bytes) {
                 prop_assert_eq!(record.encode(), bytes.clone());
             }
             if let Ok(record) = ServiceAddresses::decode(&bytes) {

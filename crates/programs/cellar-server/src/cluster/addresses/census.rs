@@ -88,6 +88,7 @@ impl Census {
         if list.addresses().is_empty() {
             let mut known = self.all.known.write();
             (known.registered, known.holder) = (Some(Vec::new()), None);
+            known.others = Some((Instant::now(), Vec::new()));
             drop(known);
             self.read_leases(LEASES_PERIOD);
             return;
@@ -105,7 +106,7 @@ impl Census {
         if !period.is_zero() && Instant::now() < self.next_leases {
             return;
         }
-        let (client, folder) = (Arc::clone(&self.client), self.all.folder.clone());
+        let (client, folder, asked) = (Arc::clone(&self.client), self.all.folder.clone(), Instant::now());
         let read = self.read("the leases of the nodes", async { read_nodes(&*client, &folder).await });
         let (now, Some(records)) = (Instant::now(), read) else { return };
         self.plan.note(records, now);
@@ -113,7 +114,13 @@ impl Census {
             return;
         }
         self.next_leases = now + period;
-        self.all.known.write().nodes = self.plan.numbers(now);
+        {
+            let mut known = self.all.known.write();
+            known.nodes = self.plan.numbers(now);
+            if period.is_zero() {
+                known.others = Some((asked, self.plan.others(now)));
+            }
+        }
         for silent in self.plan.silent(now) {
             self.all.member.evict(silent.clone());
         }
@@ -212,7 +219,7 @@ impl Census {
             );
         }
         self.last_refusal = refusal;
-        self.last_refusal.is_empty() && self.all.member.has_lease()
+        self.last_refusal.is_empty() && self.all.member.has_lease() && !self.all.is_leaving()
     }
 
     /// Removes service addresses from the interface that this node does not own: those that an earlier process has left. An address

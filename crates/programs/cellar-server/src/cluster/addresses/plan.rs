@@ -1,5 +1,6 @@
 //! Which service addresses this node takes and gives up, from what it knows of the others.
 
+use crate::cluster::isolation::OtherNode;
 use crate::cluster::leases::{Leases, Numbers};
 use cluster::{NodeName, NodeRecord, assign};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +65,17 @@ impl Plan {
     /// Returns how many nodes there are at the time of a reading.
     pub(super) fn numbers(&self, now: Instant) -> Numbers {
         self.leases.numbers(now)
+    }
+
+    /// Returns the other nodes that renew their leases.
+    pub(super) fn others(&self, now: Instant) -> Vec<OtherNode> {
+        let others = self.leases.renewed(now).filter(|record| record.node != self.node);
+        let known = others.filter_map(|record| {
+            let NodeRecord { node, incarnation, takes_addresses, .. } = record.clone();
+            let address = *record.addresses.first()?;
+            Some(OtherNode { name: node, incarnation, address, takes_addresses })
+        });
+        known.collect()
     }
 
     /// Returns the leases that have not been renewed for long.
@@ -155,7 +167,7 @@ mod tests {
             state: NodeState::Live,
             ttl: Duration::from_secs(6),
             replaced: None,
-            addresses: Vec::new(),
+            addresses: vec![([192, 0, 2, 1], 7010).into()],
             takes_addresses,
         }
     }
@@ -207,6 +219,23 @@ mod tests {
             };
             wishes.into_values().map(shown).collect::<Vec<_>>().join(" ")
         }
+    }
+
+    #[test]
+    fn other_nodes_count_while_they_renew_their_leases() {
+        let mut watch = Watch::new();
+        let others = |watch: &Watch, ms| {
+            let others = watch.plan.others(watch.at(ms)).into_iter();
+            let shown =
+                others.map(|one| format!("{}{}", if one.takes_addresses { "" } else { "!" }, one.name));
+            shown.collect::<Vec<_>>().join(" ")
+        };
+        watch.renew(0, "a b !c");
+        assert_eq!(others(&watch, 0), "", "the leases may be old");
+        watch.renew(1000, "a b !c");
+        assert_eq!(others(&watch, 4400), "b !c");
+        watch.renew(4400, "a !b");
+        assert_eq!(others(&watch, 4600), "!b");
     }
 
     #[test]

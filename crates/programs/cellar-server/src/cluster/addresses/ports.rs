@@ -1,5 +1,6 @@
 //! The server's ports, as far as the coming and going of service addresses concerns them.
 
+use cellar_config::Role;
 use rx::Server;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Weak};
@@ -33,6 +34,17 @@ impl Ports {
     /// Returns the number of clients' calls at an address that have not ended.
     pub(super) fn calls(&self, address: Ipv4Addr) -> usize {
         self.open().map(|server| server.calls_at(IpAddr::V4(address))).sum()
+    }
+
+    /// Returns the number of packets that clients have sent to the file server.
+    pub(super) fn packets_of_clients(&self) -> u64 {
+        let is_file_server =
+            |server: &Arc<Server>| server.addresses().iter().any(|at| at.port() == Role::Fs.port());
+        let received = |of: &rx_proto::Statistics| {
+            of.packets_received.iter().sum::<u64>().saturating_sub(of.spurious + of.malformed)
+        };
+        let servers = self.open().filter(is_file_server);
+        servers.map(|server| server.statistics().endpoints.iter().map(received).sum::<u64>()).sum()
     }
 
     /// An address is gone: calls of this node that left from it fail, and later ones leave from another.

@@ -23,6 +23,10 @@ const SHORT: Duration = Duration::from_secs(6);
 /// Longest pause of a client of nodes between which there is such a cut: a node that sends nothing is given up after 3 s.
 const PAUSE: Duration = Duration::from_secs(6 + 6);
 
+/// Longest pause of a client when a node reaches the bucket, and no other node: it leaves after 16 s and some seconds, and a call that a node
+/// has held for 20 s is repeated.
+const ISOLATED: Duration = Duration::from_secs(20 + 15);
+
 /// No interface has it.
 const NOWHERE: &str = "02:00:00:00:00:fe";
 
@@ -86,7 +90,10 @@ impl Trial<'_> {
         let owner = 1;
         self.cluster.give("b", owner)?;
         self.more()?;
-        self.to_the_bucket(owner).context("the owner does not reach the bucket")
+        self.to_the_bucket(owner).context("the owner does not reach the bucket")?;
+        self.cluster.give("b", owner)?;
+        self.more()?;
+        self.to_all_nodes(owner).context("the owner and the other nodes do not reach each other")
     }
 
     fn more(&self) -> Result<()> {
@@ -146,6 +153,26 @@ impl Trial<'_> {
         ensure!(cluster.present_owner("b")? != owner, "{} owns the partition", cluster.nodes[owner].name);
         drop(lost);
         wait_for(LIMIT, || Ok(wait_until_shared(cluster).is_ok())).context("it does not join again")?;
+        self.more()
+    }
+
+    /// The owner leaves everything to the others, since they reach each other and clients. It takes addresses again when it reaches them.
+    fn to_all_nodes(&self, owner: usize) -> Result<()> {
+        let (cluster, nodes) = (self.cluster, &self.cluster.nodes);
+        let others = nodes.iter().enumerate().filter(|(node, _)| *node != owner).map(|(_, cell)| cell);
+        let ways = others.flat_map(|other| [(&nodes[owner], other), (other, &nodes[owner])]);
+        let lost: Vec<Lost<'_>> =
+            ways.map(|(from, to)| Lost::new(from, to.address)).collect::<Result<_>>()?;
+        let since = SystemTime::now();
+        wait_for(LIMIT, || Ok(cluster.owner("b")?.is_some_and(|now| now != owner)))
+            .context("no other node has the partition")?;
+        wait_for(LIMIT, || Ok(cluster.address_of(owner).is_err())).context("it keeps its service address")?;
+        let longest = self.pulses.iter().map(|pulse| pulse.longest_gap(since)).collect::<Result<Vec<_>>>()?;
+        println!("interop: the owner did not reach the other nodes; the longest pauses were {longest:.1?}");
+        ensure!(longest.iter().all(|pause| *pause <= ISOLATED), "clients waited for {longest:?}");
+        self.more()?;
+        drop(lost);
+        wait_for(LIMIT, || Ok(wait_until_shared(cluster).is_ok())).context("it takes no addresses again")?;
         self.more()
     }
 }

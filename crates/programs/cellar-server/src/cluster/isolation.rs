@@ -1,0 +1,302 @@
+//! Whether this node reaches any other one. If it does not, it may have to leave the clients to the others
+//! ([`cluster_proto::Isolation`]).
+
+use super::Node;
+use super::peers::Peers;
+use crate::buckets::connect;
+use crate::threads::{thread, wait};
+use afs_idl::ClientConnection;
+use afs_idl::cluster::{LocateVolumeRequest, locate_volume};
+use anyhow::{Context, Result};
+use base::AbortCode;
+use cellar_config::Settings;
+use cluster::{Incarnation, NodeName, PartitionName, ReachRecord, read_reach, write_reach};
+use cluster_proto::{Isolation, Other, Owned, Standing, Ways, heirs, share_out};
+use clusterserver::{Ownership, wire_node};
+use object_store::ObjectStore;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+/// Pause between two decisions.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Time between two questions to a node. One that is not answered fails after three seconds.
+const QUESTIONS: Duration = Duration::from_secs(3);
+
+/// Maximum number of nodes that are asked at the same time.
+const ASKED_MAX: usize = 64;
+
+/// Maximum number of addresses with connections; beyond it all are dropped.
+const LINKS_MAX: usize = 256;
+
+/// For how long the bucket may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Another node that renews its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OtherNode {
+    pub(super) name: NodeName,
+    pub(super) incarnation: Incarnation,
+    /// Where it receives calls of other nodes.
+    pub(super) address: SocketAddr,
+    pub(super) takes_addresses: bool,
+}
+
+/// The thread that asks other nodes.
+struct Watch {
+    node: Arc<Node>,
+    peers: Arc<Peers>,
+    records: Records,
+    isolation: Isolation,
+    links: HashMap<SocketAddr, Arc<dyn ClientConnection>>,
+    questions: Arc<Questions>,
+    asked: BTreeMap<NodeName, Instant>,
+    packets: u64,
+    last: Standing,
+}
+
+/// The answers of other nodes; nothing waits under the locks.
+struct Questions {
+    ways: Mutex<Ways>,
+    /// The nodes whose answers are awaited.
+    open: Mutex<BTreeSet<NodeName>>,
+}
+
+/// The nodes' records in the bucket.
+struct Records {
+    client: Arc<dyn ObjectStore>,
+    runtime: Runtime,
+    folder: String,
+    /// What this node has published last.
+    published: Option<ReachRecord>,
+}
+
+impl Node {
+    /// Begins to ask other nodes, until `ending` is set.
+    ///
+    /// # Errors
+    /// If the bucket's client cannot be set up.
+    pub(crate) fn begin_isolation(
+        self: &Arc<Self>,
+        peers: &Arc<Peers>,
+        settings: &Settings,
+        ending: &Arc<AtomicBool>,
+    ) -> Result<Option<JoinHandle<()>>> {
+        let Some(cluster) = &settings.cluster else { return Ok(None) };
+        let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a thread")?;
+        let (client, folder) = (connect(&cluster.bucket)?, cluster.folder().to_owned());
+        let ways = Mutex::new(Ways::new(self.name().clone()));
+        let mut watch = Watch {
+            node: Arc::clone(self),
+            peers: Arc::clone(peers),
+            records: Records { client, runtime, folder, published: None },
+            isolation: Isolation::default(),
+            links: HashMap::new(),
+            questions: Arc::new(Questions { ways, open: Mutex::default() }),
+            asked: BTreeMap::new(),
+            packets: 0,
+            last: Standing::default(),
+        };
+        let ending = Arc::clone(ending);
+        Ok(Some(thread("isolation", move || {
+            while wait(&ending, PERIOD) {
+                watch.look();
+            }
+        })))
+    }
+}
+
+impl Watch {
+    fn look(&mut self) {
+        let packets = self.node.addresses().packets_of_clients();
+        if packets != std::mem::replace(&mut self.packets, packets) {
+            self.questions.ways.lock().client_sent(rx::now());
+        }
+        let known = self.node.addresses().others();
+        for other in known.iter().flatten() {
+            self.ask(other);
+        }
+        let standing = if self.node.member().has_lease() {
+            self.decide(known.as_deref())
+        } else {
+            // Others have everything.
+            self.isolation = Isolation::default();
+            Standing::Serves
+        };
+        if standing != self.last {
+            report(standing);
+            self.node.addresses().set_standing(standing);
+            self.last = standing;
+        }
+    }
+
+    fn decide(&mut self, known: Option<&[OtherNode]>) -> Standing {
+        let Some(known) = known else { return self.last };
+        let (_, own) = self.node.members().node();
+        let record = self.questions.ways.lock().record(rx::now(), own, known.iter().map(|other| &other.name));
+        self.records.publish(record);
+        let is_silent = self.questions.ways.lock().is_silent(rx::now());
+        let mut others = BTreeMap::new();
+        for OtherNode { name, incarnation, takes_addresses, .. } in known {
+            let reach = if is_silent { self.records.of(name, *incarnation) } else { Ok(None) };
+            // Without one of the records, the group is not known.
+            let Ok(reach) = reach else { return self.last };
+            others.insert(name.clone(), Other { takes_addresses: *takes_addresses, reach });
+        }
+        let standing = {
+            let ways = self.questions.ways.lock();
+            self.isolation.step(rx::now(), &ways, Some(&others))
+        };
+        if standing == Standing::Leaves {
+            self.leave(&others);
+        }
+        standing
+    }
+
+    /// Asks another node, if it is time to.
+    fn ask(&mut self, other: &OtherNode) {
+        let is_due = self.asked.get(&other.name).is_none_or(|asked| asked.elapsed() >= QUESTIONS);
+        let may_ask = is_due && {
+            let mut open = self.questions.open.lock();
+            open.len() < ASKED_MAX && open.insert(other.name.clone())
+        };
+        if !may_ask {
+            return;
+        }
+        if self.asked.len() >= LINKS_MAX {
+            self.asked.clear();
+        }
+        self.asked.insert(other.name.clone(), Instant::now());
+        let (link, question, name) = (self.link(other.address), self.question(), other.name.clone());
+        let questions = Arc::clone(&self.questions);
+        // It ends by itself within the call's limit.
+        drop(thread("isolation-ask", move || {
+            let is_heard = is_answer(locate_volume(&*link, &question).map(drop));
+            if is_heard {
+                questions.ways.lock().answered(&name, rx::now());
+            }
+            questions.open.lock().remove(&name);
+        }));
+    }
+
+    fn link(&mut self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        if self.links.len() >= LINKS_MAX && !self.links.contains_key(&address) {
+            self.links.clear();
+        }
+        self.links.entry(address).or_insert_with(|| self.peers.link(address)).clone()
+    }
+
+    /// Returns a call that has no effect: no node owns anything in this epoch.
+    fn question(&self) -> LocateVolumeRequest {
+        let partition = self.node.partitions().first().map_or("", |(_, place)| place.as_str());
+        LocateVolumeRequest {
+            node: wire_node(&self.node.members().node()),
+            partition: partition.into(),
+            epoch: 0,
+            volume: 0,
+        }
+    }
+
+    /// Gives up everything that this node owns, for nodes to which the clients are left.
+    fn leave(&self, others: &BTreeMap<NodeName, Other>) {
+        let Some(status) = self.node.member().status() else { return };
+        let takers: BTreeSet<NodeName> = heirs(self.node.name(), others)
+            .into_iter()
+            .filter(|heir| others[*heir].takes_addresses)
+            .cloned()
+            .collect();
+        let shared = self.node.shared();
+        let owners: BTreeMap<PartitionName, Option<NodeName>> = status
+            .partitions
+            .into_iter()
+            .filter(|one| shared.iter().any(|(_, place)| *place == one.partition))
+            .map(|one| (one.partition, one.owner))
+            .collect();
+        let mut heirs = share_out(&owners, &takers);
+        for (what, place) in shared.into_iter().filter(|(what, _)| self.node.owns(*what)) {
+            if let Some(heir) = heirs.remove(&place) {
+                // It may have been asked for already.
+                drop(self.node.handovers().ask(what, heir));
+            }
+        }
+    }
+}
+
+impl Records {
+    /// Publishes which nodes this one reaches, if that has changed.
+    fn publish(&mut self, record: ReachRecord) {
+        let has_changed = match &self.published {
+            Some(published) => *published != record,
+            None => !record.reached().is_empty(),
+        };
+        if !has_changed {
+            return;
+        }
+        let write = write_reach(&*self.client, &self.folder, &record);
+        let written = self.runtime.block_on(async { timeout(PATIENCE, write).await });
+        match written {
+            Ok(Ok(())) => self.published = Some(record),
+            Ok(Err(error)) => tracing::debug!(%error, "cannot write which nodes this one reaches"),
+            Err(_) => tracing::debug!("cannot write which nodes this one reaches: no answer"),
+        }
+    }
+
+    /// Reads what another node has published in its present membership.
+    fn of(&self, node: &NodeName, incarnation: Incarnation) -> Result<Option<ReachRecord>, ()> {
+        let read = read_reach(&*self.client, &self.folder, node);
+        let read = self.runtime.block_on(async { timeout(PATIENCE, read).await });
+        match read {
+            Ok(Ok(record)) => Ok(record.filter(|record| record.incarnation == incarnation)),
+            Ok(Err(error)) => {
+                tracing::debug!(%node, %error, "cannot read which nodes another one reaches");
+                Err(())
+            }
+            Err(_) => Err(()),
+        }
+    }
+}
+
+fn report(standing: Standing) {
+    match standing {
+        Standing::Serves => tracing::info!("this node serves clients like the others"),
+        Standing::Leaves => tracing::error!(
+            "this node reaches no other one, and the others reach each other: it gives up its partitions and service addresses, and \
+             takes none; check the network, and the cluster's port in firewalls"
+        ),
+    }
+}
+
+/// Whether a call has reached a node. One that cannot decide about the call has answered, too.
+fn is_answer(outcome: Result<(), AbortCode>) -> bool {
+    !matches!(outcome, Err(AbortCode::RX_CALL_DEAD | AbortCode::RX_RESTARTING))
+}
+
+impl Node {
+    /// Returns everything that the nodes share, with its place in the bucket.
+    fn shared(&self) -> Vec<(Owned, PartitionName)> {
+        let partitions = self.partitions().iter().map(|(id, place)| (Owned::Partition(*id), place));
+        let databases = self.databases_place().map(|place| (Owned::Databases, place));
+        partitions.chain(databases).map(|(what, place)| (what, place.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_silence_is_no_answer() {
+        assert!(is_answer(Ok(())) && is_answer(Err(AbortCode::VNOVOL)));
+        assert!(is_answer(Err(AbortCode::RXKADUNKNOWNKEY)), "it is there");
+        assert!(is_answer(Err(AbortCode::RX_CALL_TIMEOUT)), "it answers pings");
+        assert!(!is_answer(Err(AbortCode::RX_CALL_DEAD)));
+        assert!(!is_answer(Err(AbortCode::RX_RESTARTING)), "the own port is not open");
+    }
+}
