@@ -1,6 +1,7 @@
 //! A node of a cluster: several servers that serve the partitions in one bucket as one file server.
 
-use crate::partitions::{BucketSettings, SharedLeases};
+use crate::encryption::KeySource;
+use crate::partitions::{BucketSettings, PartitionSettings, Place, SharedLeases};
 use base::{BucketAddressError, PartitionId};
 use cluster_proto::{NODE_NAME_MAX, NodeName, PartitionName};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -35,6 +36,19 @@ impl ClusterSettings {
         partition_name(self.folder(), id)
     }
 
+    /// Returns the settings of a partition of the cluster that the configuration need not list.
+    ///
+    /// # Errors
+    /// If the name of its place would be too long.
+    pub fn partition_settings(
+        &self,
+        id: PartitionId,
+        key: Option<KeySource>,
+    ) -> Result<PartitionSettings, BucketAddressError> {
+        let place = Place::Bucket(Box::new(partition_in(&self.bucket, id)?));
+        Ok(PartitionSettings { id, place, key })
+    }
+
     /// Returns the place of the cell's databases in the bucket, if they are there: they have an owner, as a partition has.
     pub fn databases_place(&self) -> Option<&PartitionName> {
         Some(&self.databases.as_ref()?.leases.as_ref()?.partition)
@@ -44,6 +58,14 @@ impl ClusterSettings {
     pub fn socket_address(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.address, self.port)
     }
+}
+
+/// Returns the source of the key of all these partitions, also if none is encrypted; `None` if they differ. A partition that is added
+/// to the cluster gets it.
+pub fn common_key(partitions: &[PartitionSettings]) -> Option<Option<&KeySource>> {
+    let mut keys = partitions.iter().map(|partition| partition.key.as_ref());
+    let first = keys.next()?;
+    keys.all(|key| key == first).then_some(first)
 }
 
 /// Returns the place of a partition of the cluster in this folder of a bucket.

@@ -13,6 +13,8 @@ mod standbys;
 mod uuid;
 
 pub(crate) use keeping::Keeper;
+#[cfg(not(feature = "bucket"))]
+pub(crate) use keeping::Keeping;
 pub(crate) use resets::Resets;
 
 use crate::cluster::Node;
@@ -246,39 +248,49 @@ pub(crate) fn process_file(settings: &Settings, name: &str) -> Option<PathBuf> {
     Some(folder.join(name))
 }
 
-/// A partition that is being opened.
+/// A partition that is being opened. The attempts end when it is dropped.
 pub(crate) struct Opening {
     pub(crate) id: PartitionId,
     opened: Receiver<Held>,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
+    /// Ends the thread.
+    is_over: Arc<AtomicBool>,
 }
 
 impl Opening {
-    /// Waits until the partition is open, or `ending`.
-    pub(crate) fn wait(&self, ending: &AtomicBool) -> Option<Held> {
+    /// Waits until the partition is open, or `is_over`.
+    pub(crate) fn wait(&self, is_over: &dyn Fn() -> bool) -> Option<Held> {
         loop {
             match self.opened.recv_timeout(LOOK) {
                 Ok(held) => return Some(held),
-                Err(RecvTimeoutError::Timeout) if !ending.load(Ordering::Relaxed) => {}
+                Err(RecvTimeoutError::Timeout) if !is_over() => {}
                 Err(_) => return None,
             }
         }
     }
 
-    /// Waits until the thread has ended, which it does when its partition is open or the server is ending. A thread that
+    /// Waits until the thread has ended; a partition that is not open yet is not opened any more. A thread that
     /// still waits for the bucket after [`JOIN_LIMIT`] is left to the end of the process.
-    pub(crate) fn join(self) {
+    pub(crate) fn join(mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else { return };
         let begun = Instant::now();
-        while !self.thread.is_finished() {
+        while !thread.is_finished() {
             if begun.elapsed() >= JOIN_LIMIT {
                 tracing::warn!(partition = %self.id, "the bucket does not answer; not waiting for it");
                 return;
             }
             std::thread::sleep(NAP);
         }
-        if self.thread.join().is_err() {
+        if thread.join().is_err() {
             tracing::error!(partition = %self.id, "opening the partition panicked");
         }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -294,7 +306,6 @@ pub fn refusal(settings: &Settings) -> Option<String> {
 pub(crate) struct Means<'a> {
     /// The disk of the local copies.
     pub(crate) disk: &'a Arc<dyn Disk>,
-    pub(crate) ending: &'a Arc<AtomicBool>,
     /// The node of a cluster.
     pub(crate) node: Option<&'a Arc<Node>>,
 }
@@ -345,7 +356,8 @@ fn begin_in_turn(
     let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::clone(means.disk), Arc::clone(&meter.disk)));
     let (id, partition) = (partition.id, partition.clone());
     let way = Way::of(settings, id, (disk, Arc::clone(&meter.bucket)), means.node.cloned());
-    let (ending, others) = (Arc::clone(means.ending), Arc::clone(others));
+    let (is_over, others) = (Arc::<AtomicBool>::default(), Arc::clone(others));
+    let ending = Arc::clone(&is_over);
     let open = move || {
         while !turn.load(Ordering::Relaxed) {
             if !crate::threads::wait(&ending, LOOK) {
@@ -358,7 +370,7 @@ fn begin_in_turn(
             _ = report.send(held);
         });
     };
-    Opening { id, opened, thread: thread(format!("open {id}"), open) }
+    Opening { id, opened, thread: Some(thread(format!("open {id}"), open)), is_over }
 }
 
 /// Waits for partitions: until all are open, or, if `has_others` or one of them is open, for [`PATIENCE`]. Returns the

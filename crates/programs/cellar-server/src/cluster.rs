@@ -23,6 +23,8 @@ mod others;
 #[cfg(feature = "bucket")]
 mod peers;
 #[cfg(feature = "bucket")]
+mod roster;
+#[cfg(feature = "bucket")]
 mod turns;
 #[cfg(not(feature = "bucket"))]
 mod without;
@@ -34,8 +36,10 @@ pub(crate) use handovers::Handovers;
 pub(crate) use node::Node;
 #[cfg(feature = "bucket")]
 pub(crate) use peers::{Calls, Peers};
+#[cfg(feature = "bucket")]
+pub(crate) use roster::{Means as RosterMeans, follow, with_listed_partitions};
 #[cfg(not(feature = "bucket"))]
-pub(crate) use without::{Calls, Databases, Node, Peers};
+pub(crate) use without::{Calls, Databases, Node, Peers, RosterMeans, follow, with_listed_partitions};
 
 use crate::threads::wait;
 use adminserver::{Cluster, GiveUpError, RemoveNodeError};

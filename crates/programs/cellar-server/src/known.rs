@@ -9,7 +9,7 @@ use cellar_config::{PartitionSettings, Settings, files};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use store::{Partition, PartitionConfig};
 
 /// Name of the file.
@@ -86,12 +86,24 @@ impl KnownPartitions {
                 "this is another partition than when this server last ran");
         }
         all.push(now);
-        let line = |Known { id, uuid, place }: &Known| format!("{id} {uuid} {place}\n");
-        let text: String = all.iter().map(line).collect();
-        if let Err(error) = files::replace(file, text.as_bytes()) {
-            let file = file.display();
-            tracing::warn!(partition = %id, %file, %error, "cannot record that this server has the partition");
+        write(file, &all, id);
+    }
+
+    /// Forgets a partition of this letter at a place, which does not belong to the cluster any more: one that is added later may be another.
+    pub(crate) fn forget(&self, id: PartitionId, place: &str) {
+        let Some(file) = &self.0 else { return };
+        let _one = CHANGING.lock();
+        let mut all = self.read();
+        let count = all.len();
+        all.retain(|known| known.id != id || known.place != place);
+        if all.len() < count {
+            write(file, &all, id);
         }
+    }
+
+    /// Returns the partitions that this server has had, with their places.
+    pub(crate) fn all(&self) -> Vec<(PartitionId, String)> {
+        self.read().into_iter().map(|known| (known.id, known.place)).collect()
     }
 
     /// Returns the lines that can be read.
@@ -103,6 +115,16 @@ impl KnownPartitions {
             tracing::warn!(%error, file = FILE, "cannot read which partitions this server has had");
         }
         String::from_utf8_lossy(&bytes).lines().filter_map(Known::parse).collect()
+    }
+}
+
+/// Replaces the file, because of this partition.
+fn write(file: &Path, all: &[Known], id: PartitionId) {
+    let line = |Known { id, uuid, place }: &Known| format!("{id} {uuid} {place}\n");
+    let text: String = all.iter().map(line).collect();
+    if let Err(error) = files::replace(file, text.as_bytes()) {
+        let file = file.display();
+        tracing::warn!(partition = %id, %file, %error, "cannot record which partitions this server has");
     }
 }
 
@@ -151,5 +173,12 @@ mod tests {
         assert_ne!(new, uuid);
         let lines = std::fs::read_to_string(&file).unwrap();
         assert_eq!(lines, format!("/vicepb 1 /elsewhere\n/vicepa {new} {}\n", place.display()));
+
+        // It was removed from the cluster.
+        let (known, id) = (KnownPartitions::of(&settings), settings.partitions[0].id);
+        known.forget(id, "/elsewhere");
+        assert_eq!(known.all().len(), 2, "it is at another place");
+        known.forget(id, &place.display().to_string());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "/vicepb 1 /elsewhere\n");
     }
 }

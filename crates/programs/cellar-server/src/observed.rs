@@ -17,7 +17,7 @@ use events::catalogue::{
 use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
 use observe::{Observed, PERIOD, Recorder, Sheet, SlowCall, Snapshot, Table};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rx::{LaneStatistics, PeerCounters, PeerReport, RoundTrips, Server, ServerStatistics};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -34,8 +34,8 @@ pub struct Observatory {
     recorder: Arc<Recorder>,
     /// Guards the list, which is complete once all ports are open.
     ports: Mutex<Vec<(&'static str, Weak<Server>)>>,
-    /// Counters of all partitions in the configuration.
-    meters: Vec<(PartitionId, Meters)>,
+    /// Counters of all partitions, in order; nothing waits under the lock.
+    meters: RwLock<Vec<(PartitionId, Meters)>>,
     file_server: OnceLock<Weak<FileServer>>,
     node: OnceLock<Weak<Node>>,
     calls: OnceLock<Weak<Calls>>,
@@ -62,7 +62,7 @@ impl Observatory {
             volumes,
             recorder: Arc::default(),
             ports,
-            meters,
+            meters: RwLock::new(meters),
             file_server,
             node,
             calls,
@@ -75,6 +75,19 @@ impl Observatory {
     /// Sets the file server; to be called once.
     pub fn set_file_server(&self, server: &Arc<FileServer>) {
         let _ = self.file_server.set(Arc::downgrade(server));
+    }
+
+    /// A partition was added to those of this process, with these counters.
+    pub(crate) fn add_partition(&self, id: PartitionId, meters: Meters) {
+        let mut all = self.meters.write();
+        all.retain(|(other, _)| *other != id);
+        all.push((id, meters));
+        all.sort_by_key(|(id, _)| *id);
+    }
+
+    /// A partition is not one of this process's any more.
+    pub(crate) fn remove_partition(&self, id: PartitionId) {
+        self.meters.write().retain(|(other, _)| *other != id);
     }
 
     /// Sets the node of a cluster, whose other nodes have the figures of their partitions; to be called once.
@@ -220,7 +233,7 @@ impl Observed for Observatory {
 
     fn disks(&self) -> Sheet<DiskFigures> {
         let mut sheet = Sheet::new(Table::Disks.labels());
-        for (id, meter) in &self.meters {
+        for (id, meter) in self.meters.read().iter() {
             for (access, figures) in ACCESSES.into_iter().zip(meter.disk.figures()) {
                 sheet.push([id.to_string(), access.to_owned()], figures);
             }
@@ -230,7 +243,7 @@ impl Observed for Observatory {
 
     fn buckets(&self) -> Sheet<BucketFigures> {
         let mut sheet = Sheet::new(Table::Buckets.labels());
-        for (id, meter) in &self.meters {
+        for (id, meter) in self.meters.read().iter() {
             let all = REQUESTS.into_iter().zip(meter.bucket.figures());
             for (request, figures) in all.filter(|(_, figures)| figures.requests > 0) {
                 sheet.push([id.to_string(), request.to_owned()], figures);
@@ -312,8 +325,9 @@ impl Observed for Observatory {
 
     fn partitions(&self) -> Sheet<PartitionFigures> {
         let mut sheet = Sheet::new(Table::Partitions.labels());
-        for (id, _) in self.meters.iter().filter(|(id, _)| !self.is_elsewhere(*id)) {
-            sheet.push([id.to_string()], self.partition_figures(*id));
+        let ids: Vec<PartitionId> = self.meters.read().iter().map(|(id, _)| *id).collect();
+        for id in ids.into_iter().filter(|id| !self.is_elsewhere(*id)) {
+            sheet.push([id.to_string()], self.partition_figures(id));
         }
         sheet
     }

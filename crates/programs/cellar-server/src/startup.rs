@@ -4,7 +4,7 @@ use crate::authority::Authority;
 use crate::background::start_background;
 use crate::buckets::{self, Held, Keeper, Means, Opening, Resets};
 use crate::cell_keys::CellKeys;
-use crate::cluster::{Administration, Databases, Node};
+use crate::cluster::{Administration, Databases, Node, RosterMeans, follow, with_listed_partitions};
 use crate::environment::Callbacks;
 use crate::faults::FaultInjection;
 use crate::log::EventLog;
@@ -57,6 +57,7 @@ pub(crate) fn start_inheriting(
     if let Some(refusal) = settings.roles_refusal() {
         bail!("{}, `server.roles`: {refusal}", settings.source);
     }
+    let settings = &with_listed_partitions(settings, interrupted)?;
     let event_log = EventLog::start();
     LINES.choose(&settings.event_lines.choice, settings.event_lines.per_second);
     let metrics = settings.metrics.map(Metrics::open).transpose()?;
@@ -65,7 +66,7 @@ pub(crate) fn start_inheriting(
     let databases = open_databases(settings)?;
     let mut starting = Starting::default();
     let ending = Arc::clone(&starting.ending);
-    let (stores, later) = open_stores(settings, faults, (&ending, interrupted))?;
+    let (stores, later) = open_stores(settings, faults, interrupted)?;
     let trail = start_audit(settings, &authority)?;
     let observatory = new_observatory(settings, &stores, trail.as_ref());
     let keys = Arc::new(CellKeys::read(settings.key_files.clone(), settings.security.clone())?);
@@ -132,11 +133,11 @@ struct Stores {
 fn open_stores(
     settings: &Settings,
     faults: &FaultInjection,
-    flags: (&Arc<AtomicBool>, &AtomicBool),
+    interrupted: &AtomicBool,
 ) -> Result<(Stores, Vec<Opening>)> {
     let meters = meters_of(settings);
     let node = Node::start(settings)?;
-    let (partitions, later) = open_all(settings, &meters, faults, node.as_ref(), flags)?;
+    let (partitions, later) = open_all(settings, &meters, faults, node.as_ref(), interrupted)?;
     let volumes = Arc::new(open_volumes(settings, faults, &partitions)?);
     Ok((Stores { node, meters, volumes, partitions: Arc::new(Mutex::new(partitions)) }, later))
 }
@@ -193,7 +194,7 @@ impl Work<'_> {
             server.set_cluster(Box::new(Administration { node: node.clone(), ending: ending.clone() }));
         }
         background.extend(self.shared.iter().map(|databases| databases.start(ending)));
-        background.extend(self.keeper().start(&stores.meters, later));
+        background.extend(self.keep_partitions(later)?);
         if let Some(node) = &stores.node {
             background.extend(node.begin_audit(self.observatory.trail(), ending));
             background.extend(node.begin_addresses(settings, ending, servers)?);
@@ -231,6 +232,21 @@ impl Work<'_> {
         is_shared.then(|| -> IsOwner { Box::new(move || partitions.lock().iter().any(Held::may_answer)) })
     }
 
+    /// Starts the threads of the partitions. A node follows which partitions its cluster has.
+    fn keep_partitions(&self, later: Vec<Opening>) -> Result<Vec<JoinHandle<()>>> {
+        let keeper = Arc::new(self.keeper());
+        let (mut threads, keeping) = keeper.start(&self.stores.meters, later);
+        match &self.stores.node {
+            Some(node) => {
+                let (settings, observatory) = (Arc::clone(self.settings), Arc::clone(self.observatory));
+                let means = RosterMeans { node: node.clone(), settings, keeper, observatory };
+                threads.push(follow(means, keeping, self.ending)?);
+            }
+            None => threads.extend(keeping.into_iter().map(|(_, thread)| thread)),
+        }
+        Ok(threads)
+    }
+
     /// Returns what starts the threads of the partitions.
     fn keeper(&self) -> Keeper {
         Keeper {
@@ -266,9 +282,9 @@ fn open_all(
     meters: &[(PartitionId, Meters)],
     faults: &FaultInjection,
     node: Option<&Arc<Node>>,
-    (ending, interrupted): (&Arc<AtomicBool>, &AtomicBool),
+    interrupted: &AtomicBool,
 ) -> Result<(Vec<Held>, Vec<Opening>)> {
-    let openings = buckets::begin(settings, meters, Means { disk: &faults.disk, ending, node })?;
+    let openings = buckets::begin(settings, meters, Means { disk: &faults.disk, node })?;
     if node.is_some() {
         buckets::share_uuid(settings, interrupted)?;
         return Ok((Vec::new(), openings));

@@ -149,6 +149,15 @@ impl Member {
         self.partitions.entry(partition.clone()).or_insert_with(|| Ownership::new(partition.clone(), now));
     }
 
+    /// No longer follows a partition, which is not the cluster's any more. Without effect while this node has it or wants it.
+    pub fn unfollow(&mut self, now: Monotonic, partition: &PartitionName) {
+        let is_done = |own: &Ownership| matches!(own.phase, Phase::Remote | Phase::Waiting) && !own.is_wanted;
+        if self.partitions.get(partition).is_some_and(is_done) {
+            self.partitions.remove(partition);
+            self.watch_peers(now);
+        }
+    }
+
     /// Takes a partition when no node has it, now and whenever its owner is gone.
     pub fn want(&mut self, now: Monotonic, partition: &PartitionName) {
         self.follow(now, partition);

@@ -444,6 +444,24 @@ fn a_successor_comes_first() {
 }
 
 #[test]
+fn a_partition_that_is_not_followed_any_more_is_forgotten() {
+    let mut bucket = Bucket::default();
+    let mut owner = serving("a", 1, &mut bucket, 1);
+    owner.unfollow(at(0), &partition());
+    assert!(owner.phase(&partition()).is_some(), "it is served here");
+    let mut other = member("b", 2);
+    other.follow(at(0), &partition());
+    run(&mut other, &mut bucket, 0, 1000);
+    let call = call(CallKind::Read, 0);
+    assert!(matches!(other.route(at(1000), &partition(), call), Route::Forward { .. }));
+    other.unfollow(at(1000), &partition());
+    assert_eq!(other.route(at(1000), &partition(), call), Route::Refuse(Refusal::NoPartition));
+    other.want(at(1000), &partition());
+    other.unfollow(at(1000), &partition());
+    assert!(other.phase(&partition()).is_some(), "it is wanted here");
+}
+
+#[test]
 fn changes_wait_for_the_resets() {
     let mut bucket = Bucket::default();
     let mut node = member("a", 1);

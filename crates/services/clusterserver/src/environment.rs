@@ -44,6 +44,11 @@ pub trait Ownership: Send + Sync {
     /// Returns all partitions of the cluster that this node knows.
     fn partitions(&self) -> Vec<PartitionName>;
 
+    /// Whether the cluster has no others that may contain volumes. If not, no volume is said to be absent.
+    fn knows_all(&self) -> bool {
+        true
+    }
+
     /// Returns the state of a partition that this node owns; `None` for others. It is asked for each forwarded call, and
     /// again before its reply.
     fn own(&self, partition: &PartitionName) -> Option<Own>;

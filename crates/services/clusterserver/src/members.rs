@@ -1,6 +1,7 @@
 //! Who owns which partition, according to the lease of this process and the bucket.
 
 use crate::environment::{LeaseError, Own, Ownership};
+use base::Monotonic;
 use cluster::{Member, Owner};
 use cluster_proto::{CallKind, Incarnation, NodeName, NodeRecord, PartitionName, Route};
 use parking_lot::{Mutex, RwLock};
@@ -12,21 +13,37 @@ use std::time::{Duration, Instant};
 /// How long the number of the membership is relied on. Nodes refuse the calls of an earlier one.
 const INCARNATION_FRESH: Duration = Duration::from_millis(500);
 
+/// How long a node relies on the list of partitions, from the moment at which it began to read it. Whoever adds or removes a partition
+/// and does not know what a node has read waits longer ([`LIST_OUTDATED`]).
+const LIST_FRESH: Duration = Duration::from_secs(7);
+
+/// After this time no node relies on a list that it has read before, however fast or slow its clock runs.
+pub const LIST_OUTDATED: Duration = Duration::from_secs(9);
+
 /// The partitions of a [`Member`].
 ///
-/// Name all partitions of the cluster when it is created. Call [`opened`](Self::opened) once a partition that the member
+/// Name the partitions of the cluster when it is created; [`follow`](Self::follow) and [`unfollow`](Self::unfollow) change them, and
+/// [`listed`](Self::listed) says that they are as the bucket has them. Call [`opened`](Self::opened) once a partition that the member
 /// owns is served here, and [`closed`](Self::closed) before it is given up.
 pub struct Members {
     member: Arc<Member>,
     node: NodeName,
     hold_limit: Duration,
-    partitions: Vec<PartitionName>,
+    /// Nothing waits under the lock.
+    list: RwLock<List>,
     /// Partitions that are served here; nothing waits under the lock.
     owners: RwLock<HashMap<PartitionName, Served>>,
     /// How often a partition has begun to leave.
     departures: AtomicU64,
     /// The membership, and when it was asked for.
     incarnation: Mutex<Option<(Instant, Incarnation)>>,
+}
+
+/// The partitions of the cluster.
+struct List {
+    partitions: Vec<PartitionName>,
+    /// When they were read; `None` if they do not change.
+    read: Option<Monotonic>,
 }
 
 /// A partition that is served here.
@@ -47,7 +64,38 @@ impl Members {
             member.follow(partition);
         }
         let (owners, departures, incarnation) = Default::default();
-        Members { member, node, hold_limit, partitions, owners, departures, incarnation }
+        let list = RwLock::new(List { partitions, read: None });
+        Members { member, node, hold_limit, list, owners, departures, incarnation }
+    }
+
+    /// The partitions may change: this node relies on them only for a while after they were [`listed`](Self::listed).
+    pub fn expect_changes(&self) {
+        self.list.write().read.get_or_insert(Monotonic(0));
+    }
+
+    /// The partitions are those that the bucket has named in a reading that began at this time ([`cluster::now`]).
+    pub fn listed(&self, begun: Monotonic) {
+        self.list.write().read = Some(begun);
+    }
+
+    /// A partition was added to the cluster: volumes may be there, whoever owns it.
+    pub fn follow(&self, partition: &PartitionName) {
+        self.member.follow(partition);
+        let mut list = self.list.write();
+        if !list.partitions.contains(partition) {
+            list.partitions.push(partition.clone());
+        }
+    }
+
+    /// No volume is in a partition. Calls for it still go to its owner.
+    pub fn disregard(&self, partition: &PartitionName) {
+        self.list.write().partitions.retain(|other| other != partition);
+    }
+
+    /// A partition was removed from the cluster.
+    pub fn unfollow(&self, partition: &PartitionName) {
+        self.disregard(partition);
+        self.member.unfollow(partition);
     }
 
     /// A partition is served here from now on, as long as its owner says so.
@@ -101,7 +149,12 @@ impl Ownership for Members {
     }
 
     fn partitions(&self) -> Vec<PartitionName> {
-        self.partitions.clone()
+        self.list.read().partitions.clone()
+    }
+
+    fn knows_all(&self) -> bool {
+        let read = self.list.read().read;
+        read.is_none_or(|read| cluster::now().since(read) < LIST_FRESH)
     }
 
     fn own(&self, partition: &PartitionName) -> Option<Own> {

@@ -139,8 +139,8 @@ impl Places {
     /// Returns the partitions of other nodes, and whether there are some whose owner is not known. Those that are served
     /// here are known from the list of volumes.
     pub(crate) fn owners(&self) -> (Vec<Owner>, bool) {
-        let (mut owners, mut is_uncertain) = (Vec::new(), false);
         let ownership = &self.environment.ownership;
+        let (mut owners, mut is_uncertain) = (Vec::new(), !ownership.knows_all());
         for partition in ownership.partitions() {
             match ownership.route(&partition, CallKind::Read, Duration::ZERO) {
                 Route::Refuse(_) => {}

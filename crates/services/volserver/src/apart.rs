@@ -47,6 +47,7 @@ pub(crate) fn create(
         }
         None => true,
     };
+    check_takes_volumes(server, partition)?;
     let created = if is_parked {
         volumes.create_parked(partition, new)
     } else {
@@ -56,6 +57,21 @@ pub(crate) fn create(
         }
     };
     created.map_err(|error| codes::of(&error))
+}
+
+/// Refuses a volume in a partition that is being removed. Ask it immediately before the volume is created.
+fn check_takes_volumes(server: &VolumeServer, partition: base::PartitionId) -> Result<(), AbortCode> {
+    match server.other_owners().map_or(Some(true), |others| others.takes_volumes(partition)) {
+        Some(true) => Ok(()),
+        Some(false) => {
+            warn!(%partition, "a volume is not created: the partition is being removed");
+            Err(AbortCode::VOLSERILLEGAL_PARTITION)
+        }
+        None => {
+            warn!(%partition, "a volume is not created: it is not known now whether the partition is being removed");
+            Err(AbortCode::VBUSY)
+        }
+    }
 }
 
 /// Whether another server has a volume with this id, and this server has none; `None` if that is not known after `wait`.

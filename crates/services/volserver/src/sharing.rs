@@ -10,6 +10,11 @@ pub trait OtherOwners: Send + Sync {
     /// Returns all partitions, whichever server has them.
     fn partitions(&self) -> Vec<PartitionId>;
 
+    /// Whether a partition may get volumes; it may not while it is being removed. `None` if that is not known now.
+    fn takes_volumes(&self, _: PartitionId) -> Option<bool> {
+        Some(true)
+    }
+
     /// Returns the numbers for the transactions on a partition; `None` if it is not this server's. Every server sees
     /// from a number which partition it belongs to.
     fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>>;

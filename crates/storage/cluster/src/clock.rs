@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Returns the time since the machine was started, including the time that it slept: `CLOCK_MONOTONIC`, and so
 /// [`Instant`], stands still while a machine is suspended, and a lease would outlive its end.
-pub(crate) fn now() -> Monotonic {
+pub fn now() -> Monotonic {
     let time = clock_gettime(ClockId::Boottime);
     let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
     Monotonic(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))

@@ -66,6 +66,7 @@ pub(crate) enum Input {
     Status(Sender<Status>),
     History(Sender<History>),
     Follow(PartitionName),
+    Unfollow(PartitionName),
     /// The way of a client's call that has been here for this time.
     Route(PartitionName, CallKind, Duration, Sender<Route>),
     TakesAddresses(bool),
@@ -351,6 +352,11 @@ impl Driver {
             Input::Status(reply) => _ = reply.send(self.status()),
             Input::History(reply) => _ = reply.send(self.history()),
             Input::Follow(partition) => self.member.follow(now, &partition),
+            Input::Unfollow(partition) => {
+                if !self.held.contains_key(&partition) {
+                    self.member.unfollow(now, &partition);
+                }
+            }
             Input::Route(partition, kind, age, reply) => {
                 let since =
                     Monotonic(now.0.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)));

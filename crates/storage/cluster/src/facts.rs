@@ -40,26 +40,54 @@ pub fn create_cluster(
     })
 }
 
+/// The same on the caller's runtime. `bucket` should be a client of that runtime.
+///
+/// # Errors
+/// As [`read_cluster`].
+pub async fn cluster_record(
+    bucket: &dyn ObjectStore,
+    folder: &str,
+) -> Result<Option<ClusterRecord>, SurveyError> {
+    read(bucket, folder).await
+}
+
 /// Says that the cell's databases are in the bucket from now on. Returns what the cluster is then; `None` if there is none.
 /// `bucket` should be a client of its own.
 ///
 /// # Errors
-/// If the bucket does not answer, the object cannot be used, or another writer has replaced it at the same time. It may be
-/// replaced nevertheless.
+/// As [`change_cluster`].
 pub fn share_databases(bucket: &dyn ObjectStore, folder: &str) -> Result<Option<ClusterRecord>, SurveyError> {
+    let shared = change_cluster(bucket, folder, |record| {
+        Ok::<_, SurveyError>(Some(record.clone().with_databases(true)))
+    });
+    shared?
+}
+
+/// Replaces what the cluster in a folder is by what `change` returns, unless that is `None`. Returns what it is then; `None` if there is
+/// no cluster. Nothing that another writer has changed meanwhile is lost. `bucket` should be a client of its own.
+///
+/// # Errors
+/// The outer error if the bucket does not answer, the object cannot be used, or another writer has replaced it at the same time. It may be
+/// replaced nevertheless. The inner one is that of `change`: then nothing was changed.
+pub fn change_cluster<E>(
+    bucket: &dyn ObjectStore,
+    folder: &str,
+    change: impl FnOnce(&ClusterRecord) -> Result<Option<ClusterRecord>, E>,
+) -> Result<Result<Option<ClusterRecord>, E>, SurveyError> {
     run(async {
         let path = path(folder);
-        let Some(version) = within(head(bucket, &path)).await? else { return Ok(None) };
-        let Some(record) = read(bucket, folder).await? else { return Ok(None) };
-        if record.has_databases() {
-            return Ok(Some(record));
-        }
-        let record = record.with_databases(true);
+        let Some(version) = within(head(bucket, &path)).await? else { return Ok(Ok(None)) };
+        let Some(before) = read(bucket, folder).await? else { return Ok(Ok(None)) };
+        let record = match change(&before) {
+            Ok(Some(record)) if record != before => record,
+            Ok(_) => return Ok(Ok(Some(before))),
+            Err(error) => return Ok(Err(error)),
+        };
         let options = PutOptions { mode: PutMode::Update(version), ..PutOptions::default() };
         let written = within(bucket.put_opts(&path, record.encode().into(), options)).await;
         match (written, read(bucket, folder).await) {
             // Whatever the failure says, the object is as it was to be.
-            (_, Ok(Some(found))) if found == record => Ok(Some(found)),
+            (_, Ok(Some(found))) if found == record => Ok(Ok(Some(found))),
             (Err(error), _) | (Ok(_), Err(error)) => Err(error),
             (Ok(_), Ok(_)) => Err(SurveyError::Outrun { object: ClusterRecord::object(folder) }),
         }
@@ -76,6 +104,7 @@ async fn read(bucket: &dyn ObjectStore, folder: &str) -> Result<Option<ClusterRe
 mod tests {
     use super::*;
     use bucket::faulty::{Away, Faults, FaultyBucket};
+    use cluster_proto::PartitionState;
 
     fn cluster(letters: &str) -> ClusterRecord {
         let partitions = letters.split(',').map(|one| one.parse().unwrap()).collect();
@@ -118,6 +147,29 @@ mod tests {
                 assert_eq!(read_cluster(&bucket, "cells/a").unwrap(), Some(shared.clone()));
             }
         }
+    }
+
+    #[test]
+    fn a_change_loses_nothing_that_another_writer_has_changed() {
+        let bucket = FaultyBucket::new(1, Faults::default());
+        let [b, d] = ["b", "d"].map(|letters| letters.parse().unwrap());
+        let add =
+            |record: &ClusterRecord| Ok::<_, ()>(Some(record.clone().with(&[d], PartitionState::Adding)));
+        assert_eq!(change_cluster(&bucket, "", add).unwrap(), Ok(None), "there is no cluster");
+        create_cluster(&bucket, "", &cluster("b,c")).unwrap();
+        let refused = change_cluster(&bucket, "", |_| Err::<Option<ClusterRecord>, _>("no")).unwrap();
+        assert_eq!(refused, Err("no"));
+        let outrun = change_cluster(&bucket, "", |record| {
+            let other = || change_cluster(&bucket, "", |record| Ok::<_, ()>(record.clone().without(&[b])));
+            let other = std::thread::scope(|scope| scope.spawn(other).join().unwrap());
+            assert_eq!(other.unwrap(), Ok(Some(cluster("c"))));
+            add(record)
+        });
+        assert!(matches!(outrun, Err(SurveyError::Outrun { .. } | SurveyError::Bucket(_))), "{outrun:?}");
+        assert_eq!(read_cluster(&bucket, "").unwrap(), Some(cluster("c")));
+        let added = cluster("c").with(&[d], PartitionState::Adding);
+        assert_eq!(change_cluster(&bucket, "", add).unwrap(), Ok(Some(added.clone())));
+        assert_eq!(change_cluster(&bucket, "", |_| Ok::<_, ()>(None)).unwrap(), Ok(Some(added)));
     }
 
     #[test]

@@ -39,14 +39,15 @@ mod survey;
 mod troubles;
 
 pub use addresses::{read_service_addresses, replace_service_addresses, service_addresses};
+pub use clock::now;
 pub use cluster_proto::{
     CallKind, Cause, ClusterRecord, Deed, Epoch, Holder, Holding, Incarnation, NameError, NodeName,
-    NodeRecord, NodeState, OwnerRecord, PartitionName, PartitionStatus, Phase, ReachRecord, Refusal, Reset,
-    Route, ServiceAddressError, ServiceAddresses, Stage, Takeover, Timing, TimingError, Transfer, assign,
-    balance, service_address_place, share_out,
+    NodeRecord, NodeState, OwnerRecord, PARTITIONS_MAX, PartitionName, PartitionState, PartitionStatus,
+    Phase, ReachRecord, Refusal, Reset, Route, ServiceAddressError, ServiceAddresses, Stage, Takeover,
+    Timing, TimingError, Transfer, assign, balance, service_address_place, share_out,
 };
 pub use driver::Counters;
-pub use facts::{create_cluster, read_cluster, share_databases};
+pub use facts::{change_cluster, cluster_record, create_cluster, read_cluster, share_databases};
 pub use gate::OwnerEvent;
 pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
 pub use member::{AcquireError, Member, MemberConfig, MemberEvent, Owner, Status};

@@ -249,6 +249,11 @@ impl Member {
         self.send(Input::Follow(partition.clone()));
     }
 
+    /// No longer follows a partition. Without effect while this process has it or waits for it.
+    pub fn unfollow(&self, partition: &PartitionName) {
+        self.send(Input::Unfollow(partition.clone()));
+    }
+
     /// Returns the way of a client's call to a partition, which has been here for `age`. Asks the lease's thread, unless
     /// it has published a route to another node.
     pub fn route(&self, partition: &PartitionName, kind: CallKind, age: Duration) -> Route {

@@ -161,6 +161,8 @@ mod tests {
         assert_eq!(cluster.bucket.address.to_string(), "s3://cellar/example");
         let place = cluster.partition(settings.partitions[0].id);
         assert_eq!((cluster.folder(), place.as_str()), ("example", "example/b"));
+        let own = &settings.partitions[0];
+        assert_eq!(cluster.partition_settings(own.id, own.key.clone()).as_ref(), Ok(own));
         assert_eq!((cluster.node, cluster.port), (host_node_name(), 7010));
         assert_eq!(cluster.address, Ipv4Addr::new(192, 0, 2, 7));
         let found: Vec<String> =

@@ -11,6 +11,7 @@ use cellar_config::{PartitionSettings, Settings};
 use cluster_proto::Owned;
 use disk::Disk;
 use fileserver::FileServer;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -33,6 +34,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Interval at which a wait for the end of its use checks it.
 const NAP: Duration = Duration::from_millis(50);
 
+/// The threads of partitions in buckets.
+pub(crate) type Keeping = Vec<(PartitionId, JoinHandle<()>)>;
+
 /// What keeping partitions needs of the server.
 pub(crate) struct Keeper {
     pub(crate) settings: Arc<Settings>,
@@ -49,42 +53,66 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Starts the threads of the open partitions, and one more for each partition in a bucket: it brings the volumes online
     /// once the partition is open, takes them offline when the partition is lost or given up, and opens it again. `later`
-    /// are those that are not open yet.
-    pub(crate) fn start(self, meters: &[(PartitionId, Meters)], later: Vec<Opening>) -> Vec<JoinHandle<()>> {
+    /// are those that are not open yet. Returns the threads of the open partitions, and those of the partitions in buckets.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        meters: &[(PartitionId, Meters)],
+        later: Vec<Opening>,
+    ) -> (Vec<JoinHandle<()>>, Keeping) {
         let tend_open = |id| tend(&self.settings, &self.ending, &self.volumes, id);
-        let mut threads: Vec<_> = self.volumes.partitions().into_iter().flat_map(tend_open).collect();
-        let (keeper, mut later) = (Arc::new(self), later);
-        let settings = Arc::clone(&keeper.settings);
-        let all = settings.partitions.iter().zip(meters);
+        let threads: Vec<_> = self.volumes.partitions().into_iter().flat_map(tend_open).collect();
+        let mut later = later;
+        let all = self.settings.partitions.iter().zip(meters);
         let in_buckets = all.filter(|(partition, _)| partition.place.bucket().is_some());
         let start = |(partition, (_, meter)): (&PartitionSettings, &(_, Meters))| {
             let position = later.iter().position(|opening| opening.id == partition.id);
             let opening = position.map(|position| later.swap_remove(position));
-            let (keeper, partition, meter) = (Arc::clone(&keeper), partition.clone(), meter.clone());
-            let name = format!("keep {}", partition.id);
-            thread(name, move || keeper.keep(&partition, &meter, opening))
+            (partition.id, self.start_one(partition, meter, opening))
         };
-        threads.extend(in_buckets.map(start));
-        threads
+        (threads, in_buckets.map(start).collect())
     }
 
-    /// Keeps one partition until the server ends. Without `opening`, it is open.
+    /// Begins to open a partition of a node, and starts its thread, which ends when the partition was removed from the cluster.
+    pub(crate) fn begin(self: &Arc<Self>, partition: &PartitionSettings, meter: &Meters) -> JoinHandle<()> {
+        let opening = self.open(partition, meter);
+        self.start_one(partition, meter, Some(opening))
+    }
+
+    fn start_one(
+        self: &Arc<Self>,
+        partition: &PartitionSettings,
+        meter: &Meters,
+        opening: Option<Opening>,
+    ) -> JoinHandle<()> {
+        let (keeper, partition, meter) = (Arc::clone(self), partition.clone(), meter.clone());
+        let name = format!("keep {}", partition.id);
+        thread(name, move || keeper.keep(&partition, &meter, opening))
+    }
+
+    fn open(&self, partition: &PartitionSettings, meter: &Meters) -> Opening {
+        let means = Means { disk: &self.disk, node: self.node.as_ref() };
+        begin_one(&self.settings, partition, meter, means)
+    }
+
+    /// Keeps one partition until the server ends, or it was removed from the cluster. Without `opening`, it is open.
     fn keep(&self, partition: &PartitionSettings, meter: &Meters, mut opening: Option<Opening>) {
         let (id, mut threads) = (partition.id, Vec::new());
+        // Ends the partition's own threads.
+        let is_done = Arc::<AtomicBool>::default();
         // Those of a partition that was open at the start are there.
         let mut is_tended = opening.is_none();
         loop {
             if let Some(opening) = opening.take() {
-                let held = opening.wait(&self.ending);
+                let held = opening.wait(&|| self.ending.load(Ordering::Relaxed) || self.is_removed(id));
                 opening.join();
                 let Some(held) = held else { break };
                 if self.add(held, &mut threads) && !is_tended {
                     is_tended = true;
-                    threads.extend(tend(&self.settings, &self.ending, &self.volumes, id));
+                    threads.extend(tend(&self.settings, &is_done, &self.volumes, id));
                 }
             }
             self.refuse_to_give_up(id);
-            while self.has(id) && wait(&self.ending, PERIOD) {
+            while self.has(id) && !self.is_removed(id) && wait(&self.ending, PERIOD) {
                 self.give_up_if_asked(id);
             }
             if self.is_ended_by_a_loss() {
@@ -93,13 +121,17 @@ impl Keeper {
             if self.ending.load(Ordering::Relaxed) {
                 break;
             }
+            if self.is_removed(id) {
+                self.close(id);
+                break;
+            }
             self.remove(id);
             if !wait(&self.ending, REST) {
                 break;
             }
-            let means = Means { disk: &self.disk, ending: &self.ending, node: self.node.as_ref() };
-            opening = Some(begin_one(&self.settings, partition, meter, means));
+            opening = Some(self.open(partition, meter));
         }
+        is_done.store(true, Ordering::Relaxed);
         for thread in threads {
             _ = thread.join();
         }
@@ -138,6 +170,38 @@ impl Keeper {
     /// Whether the server ends when it loses a partition; see `Running::watch_ownership`.
     fn is_ended_by_a_loss(&self) -> bool {
         self.node.is_none() && self.settings.has_buckets_only()
+    }
+
+    /// Whether the partition was removed from the cluster.
+    fn is_removed(&self, id: PartitionId) -> bool {
+        self.node.as_ref().is_some_and(|node| node.is_removed(id))
+    }
+
+    /// Closes a partition that was removed from the cluster.
+    fn close(&self, id: PartitionId) {
+        self.refuse_to_give_up(id);
+        let Some(node) = &self.node else { return };
+        // No other node takes it while that one may not know yet that it was removed.
+        node.drain(Owned::Partition(id), node.name());
+        let volumes = self.count_volumes(id);
+        if volumes > 0 {
+            tracing::error!(partition = %id, volumes,
+                "a partition with volumes was removed from the cluster; they are in its folder, and not served");
+        }
+        if let Err(error) = self.volumes.sync() {
+            tracing::warn!(partition = %id, %error, "not everything could be made durable before the partition is closed");
+        }
+        self.remove(id);
+    }
+
+    /// Returns the number of volumes of an open partition, also of unfinished ones.
+    fn count_volumes(&self, id: PartitionId) -> usize {
+        let mut count = 0;
+        _ = self.volumes.list_headers(id, &mut |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        count
     }
 
     /// Refuses what was asked of an earlier ownership.
@@ -275,11 +339,11 @@ pub(super) mod tests {
         let settings = Arc::new(cellar_config::file::load(&path).unwrap());
         let (meters, disk): (_, Arc<dyn Disk>) = (meters_of(&settings), Arc::new(RealDisk));
         let (config, ending) = (partition_config(&settings), Arc::new(AtomicBool::new(false)));
-        let means = Means { disk: &disk, ending: &ending, node: None };
+        let means = Means { disk: &disk, node: None };
         let later = begin(&settings, &meters, means).unwrap();
         let volumes = Arc::new(Volumes::open(Vec::new(), volume_options(&settings)).unwrap());
         let partitions: Partitions = Arc::new(Mutex::new(Vec::new()));
-        let keeper = Keeper {
+        let keeper = Arc::new(Keeper {
             settings: Arc::clone(&settings),
             disk,
             ending: Arc::clone(&ending),
@@ -288,8 +352,9 @@ pub(super) mod tests {
             file_server: None,
             volume_server: None,
             node: None,
-        };
-        let threads = keeper.start(&meters, later);
+        });
+        let (threads, keeping) = keeper.start(&meters, later);
+        drop(keeper);
         let in_bucket = &settings.partitions[1];
         let has_volumes = || volumes.partitions() == [in_bucket.id];
         until("the partition is open", has_volumes);
@@ -309,7 +374,7 @@ pub(super) mod tests {
 
         drop(taken);
         ending.store(true, Ordering::Relaxed);
-        for thread in threads {
+        for thread in threads.into_iter().chain(keeping.into_iter().map(|(_, thread)| thread)) {
             thread.join().unwrap();
         }
         drop(volumes);

@@ -19,7 +19,8 @@ impl Node {
         let mut sheet = Sheet::new(Table::Cluster.labels());
         let Some(history) = self.member().history() else { return sheet };
         let owns = |place: &PartitionName| self.members().serves(place);
-        let places = || self.partitions().iter().map(|(_, place)| place);
+        let partitions = self.partitions();
+        let places = || partitions.iter().map(|(_, place)| place);
         let is_unserved = |place: &&PartitionName| !owns(place) && !self.is_served_elsewhere(place);
         let counted = calls.map(Calls::counters).unwrap_or_default();
         let nodes = self.addresses().nodes();
@@ -27,7 +28,7 @@ impl Node {
             nodes_live: nodes.live,
             nodes_silent: nodes.silent,
             nodes_dead: nodes.dead,
-            partitions: self.partitions().len() as u64,
+            partitions: partitions.len() as u64,
             owned: places().filter(|place| owns(place)).count() as u64,
             unserved: places().filter(is_unserved).count() as u64,
             forwarded: counted.forwarded,
@@ -83,9 +84,9 @@ impl Node {
 
     /// Returns the numbers of partitions that each node owns, according to the bucket.
     fn owned(&self) -> BTreeMap<String, u64> {
-        let mut owned = BTreeMap::new();
+        let (mut owned, partitions) = (BTreeMap::new(), self.partitions());
         for one in self.member().status().map(|status| status.partitions).unwrap_or_default() {
-            let is_partition = self.partitions().iter().any(|(_, place)| *place == one.partition);
+            let is_partition = partitions.iter().any(|(_, place)| *place == one.partition);
             if let Some(owner) = one.owner.filter(|_| is_partition) {
                 *owned.entry(owner.to_string()).or_default() += 1;
             }
@@ -107,8 +108,9 @@ impl Node {
 
     /// Returns the name of a partition for display, or the rest of the place of anything else that is owned.
     pub(super) fn display_name(&self, place: &PartitionName) -> String {
-        let partition = self.partitions().iter().find(|(_, own)| own == place);
-        partition.map_or_else(|| place_below(place, self.partitions()), |(id, _)| id.to_string())
+        let partitions = self.partitions();
+        let partition = partitions.iter().find(|(_, own)| own == place);
+        partition.map_or_else(|| place_below(place, &partitions), |(id, _)| id.to_string())
     }
 }
 

@@ -195,7 +195,8 @@ impl Watch {
 
     /// Returns a call that has no effect: no node owns anything in this epoch.
     fn question(&self) -> LocateVolumeRequest {
-        let partition = self.node.partitions().first().map_or("", |(_, place)| place.as_str());
+        let partitions = self.node.partitions();
+        let partition = partitions.first().map_or("", |(_, place)| place.as_str());
         LocateVolumeRequest {
             node: wire_node(&self.node.members().node()),
             partition: partition.into(),
@@ -281,9 +282,9 @@ fn is_answer(outcome: Result<(), AbortCode>) -> bool {
 impl Node {
     /// Returns everything that the nodes share, with its place in the bucket.
     fn shared(&self) -> Vec<(Owned, PartitionName)> {
-        let partitions = self.partitions().iter().map(|(id, place)| (Owned::Partition(*id), place));
-        let databases = self.databases_place().map(|place| (Owned::Databases, place));
-        partitions.chain(databases).map(|(what, place)| (what, place.clone())).collect()
+        let partitions = self.partitions().into_iter().map(|(id, place)| (Owned::Partition(id), place));
+        let databases = self.databases_place().map(|place| (Owned::Databases, place.clone()));
+        partitions.chain(databases).collect()
     }
 }
 

@@ -15,10 +15,12 @@ use base::{BucketAddress, PartitionId};
 use cellar_config::cluster::ClusterSettings;
 use cellar_config::{PartitionSettings, Settings};
 use cluster::{
-    CallKind, Epoch, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, Route, Timing,
+    CallKind, Epoch, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, PartitionState, Route,
+    Timing,
 };
 use cluster_proto::Owned;
-use clusterserver::{Members, Ownership};
+use clusterserver::{Members, Ownership as _};
+use parking_lot::RwLock;
 use rx::Server;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -32,17 +34,34 @@ const PROCESS_FILE: &str = "lease-cluster";
 /// Interval between two readings of a partition's owner.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// A partition of the cluster.
+#[derive(Clone)]
+struct Listed {
+    id: PartitionId,
+    /// Its place in the bucket.
+    name: PartitionName,
+    /// The address of its objects, with the server of the bucket.
+    bucket: Option<(BucketAddress, Option<String>)>,
+    /// `None` if it was removed from the cluster, and is being closed.
+    state: Option<PartitionState>,
+}
+
+impl Listed {
+    fn new(cluster: &ClusterSettings, partition: &PartitionSettings, state: PartitionState) -> Listed {
+        let bucket = partition.place.bucket().map(|bucket| (bucket.address.clone(), bucket.endpoint.clone()));
+        Listed { id: partition.id, name: cluster.partition(partition.id), bucket, state: Some(state) }
+    }
+}
+
 /// This process as a node. The lease is given up by [`leave`](Self::leave), or when the last reference is dropped.
 pub(crate) struct Node {
     name: NodeName,
     member: Arc<Member>,
     members: Arc<Members>,
-    /// The partitions with their places in the bucket.
-    partitions: Vec<(PartitionId, PartitionName)>,
+    /// Nothing waits under the lock.
+    partitions: RwLock<Vec<Listed>>,
     /// The place of the cell's databases, if they are in the bucket.
     databases: Option<PartitionName>,
-    /// The addresses of the partitions' objects, with the servers of the buckets.
-    buckets: Vec<(PartitionId, BucketAddress, Option<String>)>,
     handovers: Handovers,
     addresses: Arc<Addresses>,
     /// Where this node's volume service is.
@@ -75,31 +94,25 @@ impl Node {
         };
         let member = Member::start(connect(&cluster.bucket)?, config)
             .with_context(|| format!("cannot join the cluster in {}", cluster.bucket.address))?;
-        let places =
-            settings.partitions.iter().map(|partition| (partition.id, cluster.partition(partition.id)));
-        let partitions: Vec<(PartitionId, PartitionName)> = places.collect();
+        let listed = |partition| Listed::new(cluster, partition, PartitionState::Served);
+        let partitions: Vec<Listed> = settings.partitions.iter().map(listed).collect();
         let (name, member) = (cluster.node.clone(), Arc::new(member));
         let service = Addresses::of(prepared, name.clone(), Arc::clone(&member), (cluster.folder(), lists));
-        let bucket = |partition: &PartitionSettings| {
-            let bucket = partition.place.bucket()?;
-            Some((partition.id, bucket.address.clone(), bucket.endpoint.clone()))
-        };
-        let buckets = settings.partitions.iter().filter_map(bucket).collect();
-        let names: Vec<PartitionName> = partitions.iter().map(|(_, name)| name.clone()).collect();
+        let names: Vec<PartitionName> = partitions.iter().map(|listed| listed.name.clone()).collect();
         let shared = names.iter().chain(cluster.databases_place()).cloned().collect();
         let turns = Turns::new(name.clone(), shared, connect(&cluster.bucket)?, cluster.folder())?;
         let placed = settings.partitions.iter().map(|one| (one, cluster.partition(one.id)));
         let foreign = ForeignData::new(settings, placed)?;
         let members = Members::new(Arc::clone(&member), name.clone(), timing.hold_limit(), names);
+        members.expect_changes();
         tracing::info!(node = %name, cluster = %cluster.bucket.address, address = %cluster.socket_address(),
             "joining the cluster");
         Ok(Some(Arc::new(Node {
             name,
             member,
             members: Arc::new(members),
-            partitions,
+            partitions: RwLock::new(partitions),
             databases: cluster.databases_place().cloned(),
-            buckets,
             handovers: Handovers::default(),
             addresses: Arc::new(service),
             volume_service: SocketAddrV4::new(cluster.address, destinations::PORT),
@@ -178,9 +191,58 @@ impl Node {
         self.addresses.registered()
     }
 
+    /// A partition was added to the cluster, or has another state there.
+    ///
+    /// # Errors
+    /// If the bucket's client cannot be set up, or no threads can be started.
+    pub(super) fn list(
+        &self,
+        cluster: &ClusterSettings,
+        partition: &PartitionSettings,
+        state: PartitionState,
+    ) -> Result<()> {
+        let now = Listed::new(cluster, partition, state);
+        let mut partitions = self.partitions.write();
+        if let Some(listed) = partitions.iter_mut().find(|listed| listed.id == partition.id) {
+            listed.state = now.state;
+            return Ok(());
+        }
+        drop(partitions);
+        self.foreign.add(partition, now.name.clone())?;
+        self.turns.add(now.name.clone());
+        self.members.follow(&now.name);
+        let mut partitions = self.partitions.write();
+        partitions.push(now);
+        partitions.sort_by_key(|listed| listed.id);
+        Ok(())
+    }
+
+    /// A partition was removed from the cluster. It is known until it is closed here, and [forgotten](Self::forget).
+    pub(super) fn unlist(&self, partition: PartitionId) {
+        let mut partitions = self.partitions.write();
+        let found = partitions.iter_mut().find(|listed| listed.id == partition);
+        found.into_iter().for_each(|listed| listed.state = None);
+    }
+
+    /// Forgets a partition that was removed and is closed here.
+    pub(super) fn forget(&self, partition: PartitionId) {
+        let mut partitions = self.partitions.write();
+        let Some(at) = partitions.iter().position(|listed| listed.id == partition) else { return };
+        let listed = partitions.remove(at);
+        drop(partitions);
+        self.members.unfollow(&listed.name);
+        self.turns.remove(&listed.name);
+        self.foreign.remove(&listed.name);
+    }
+
+    /// Returns the partitions of the cluster with their states; `None` for those that were removed and are still being closed here.
+    pub(super) fn states(&self) -> Vec<(PartitionId, Option<PartitionState>)> {
+        self.partitions.read().iter().map(|listed| (listed.id, listed.state)).collect()
+    }
+
     /// Returns the places of all partitions.
-    pub(super) fn partitions(&self) -> &[(PartitionId, PartitionName)] {
-        &self.partitions
+    pub(super) fn partitions(&self) -> Vec<(PartitionId, PartitionName)> {
+        self.partitions.read().iter().map(|listed| (listed.id, listed.name.clone())).collect()
     }
 
     /// Returns the place of the cell's databases, if they are in the bucket.
@@ -189,19 +251,35 @@ impl Node {
     }
 
     /// Returns a partition's place in the bucket.
-    pub(crate) fn place(&self, partition: PartitionId) -> Option<&PartitionName> {
-        self.partitions.iter().find(|(id, _)| *id == partition).map(|(_, name)| name)
+    pub(crate) fn place(&self, partition: PartitionId) -> Option<PartitionName> {
+        let partitions = self.partitions.read();
+        partitions.iter().find(|listed| listed.id == partition).map(|listed| listed.name.clone())
     }
 
-    /// Returns the partitions of the cluster.
+    /// Returns the partitions of the cluster to which volumes can be added, or soon.
     pub(crate) fn partition_ids(&self) -> Vec<PartitionId> {
-        self.partitions.iter().map(|(id, _)| *id).collect()
+        let takes = |state| matches!(state, Some(PartitionState::Adding | PartitionState::Served));
+        self.states().into_iter().filter(|(_, state)| takes(*state)).map(|(id, _)| id).collect()
+    }
+
+    /// Whether a partition may get volumes; `None` if that is not known now.
+    pub(super) fn takes_volumes(&self, partition: PartitionId) -> Option<bool> {
+        let states = self.states();
+        let state = states.iter().find(|(id, _)| *id == partition).and_then(|(_, state)| *state);
+        let is_served = state == Some(PartitionState::Served);
+        (!is_served || self.members.knows_all()).then_some(is_served)
+    }
+
+    /// Whether a partition was removed from the cluster, so that this node is to close it.
+    pub(crate) fn is_removed(&self, partition: PartitionId) -> bool {
+        !self.states().iter().any(|(id, state)| *id == partition && state.is_some())
     }
 
     /// Returns the prefix of a partition's objects in the bucket of another one; `None` if it is not in that bucket.
     pub(super) fn prefix_beside(&self, partition: PartitionId, beside: PartitionId) -> Option<String> {
-        let find = |id| self.buckets.iter().find(|(of, ..)| *of == id);
-        let ((_, address, endpoint), (_, other, its_endpoint)) = find(partition).zip(find(beside))?;
+        let partitions = self.partitions.read();
+        let find = |id| partitions.iter().find(|listed| listed.id == id)?.bucket.as_ref();
+        let ((address, endpoint), (other, its_endpoint)) = find(partition).zip(find(beside))?;
         let is_same = address.place() == other.place() && endpoint == its_endpoint;
         is_same.then(|| address.prefix().to_owned())
     }
@@ -217,20 +295,20 @@ impl Node {
     }
 
     fn epoch_of(&self, what: Owned) -> Option<Epoch> {
-        let own = self.place_of(what).and_then(|place| self.members.own(place));
+        let own = self.place_of(what).and_then(|place| self.members.own(&place));
         own.filter(|own| !own.is_draining).map(|own| own.epoch)
     }
 
-    fn place_of(&self, what: Owned) -> Option<&PartitionName> {
+    fn place_of(&self, what: Owned) -> Option<PartitionName> {
         match what {
             Owned::Partition(partition) => self.place(partition),
-            Owned::Databases => self.databases.as_ref(),
+            Owned::Databases => self.databases.clone(),
         }
     }
 
     /// Whether another node serves a partition, as far as is known.
     pub(crate) fn is_elsewhere(&self, partition: PartitionId) -> bool {
-        self.place(partition).is_some_and(|place| self.is_served_elsewhere(place))
+        self.place(partition).is_some_and(|place| self.is_served_elsewhere(&place))
     }
 
     pub(crate) fn is_served_elsewhere(&self, place: &PartitionName) -> bool {
@@ -278,7 +356,7 @@ impl Node {
 
     /// Lets no call to it begin any more, to give it up for the node `to`; returns false if it is not served here.
     pub(crate) fn drain(&self, what: Owned, to: &NodeName) -> bool {
-        self.place_of(what).is_some_and(|place| self.members.drain(place, to.clone()))
+        self.place_of(what).is_some_and(|place| self.members.drain(&place, to.clone()))
     }
 
     /// Removes the lease of a node that was stopped or has died, unless it is the last owner of something: its owner's object is

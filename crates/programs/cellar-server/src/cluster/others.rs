@@ -114,6 +114,10 @@ impl OtherOwners for Calls {
         self.node().partition_ids()
     }
 
+    fn takes_volumes(&self, partition: PartitionId) -> Option<bool> {
+        self.node().takes_volumes(partition)
+    }
+
     fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>> {
         self.node().epoch(partition).map(|epoch| transaction_numbers(partition, epoch))
     }

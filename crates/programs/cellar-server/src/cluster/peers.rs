@@ -201,7 +201,7 @@ impl Files for Here {
     }
 
     fn place(&self, partition: PartitionId) -> Option<PartitionName> {
-        self.node.place(partition).cloned()
+        self.node.place(partition)
     }
 
     fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode> {

@@ -44,7 +44,8 @@ struct Reader {
 pub(super) struct Turns {
     node: NodeName,
     /// What is shared among the nodes.
-    places: BTreeSet<PartitionName>,
+    /// Nothing waits under the lock.
+    places: Mutex<BTreeSet<PartitionName>>,
     /// Locked by the thread that reads leases; others do not wait for it.
     reader: Mutex<Reader>,
     /// Nothing waits under the lock.
@@ -67,7 +68,18 @@ impl Turns {
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
         let reader = Mutex::new(Reader { client, runtime, folder: folder.to_owned() });
         let (leases, last_owners) = Default::default();
-        Ok(Turns { node, places, reader, leases, last_owners })
+        Ok(Turns { node, places: Mutex::new(places), reader, leases, last_owners })
+    }
+
+    /// A partition was added to those that are shared.
+    pub(super) fn add(&self, place: PartitionName) {
+        self.places.lock().insert(place);
+    }
+
+    /// A partition is not shared any more.
+    pub(super) fn remove(&self, place: &PartitionName) {
+        self.places.lock().remove(place);
+        self.last_owners.lock().remove(place);
     }
 
     /// Another node serves something, as far as is known.
@@ -112,7 +124,8 @@ impl Turns {
         if leases.watched(now) < WATCHED {
             return None;
         }
-        let known: Vec<_> = known.iter().filter(|one| self.places.contains(&one.partition)).collect();
+        let places = self.places.lock().clone();
+        let known: Vec<_> = known.iter().filter(|one| places.contains(&one.partition)).collect();
         let leaving = self.leaving(&known);
         // Commands have leases without addresses.
         let nodes = leases.renewed(now).filter(|record| !record.addresses.is_empty());
@@ -220,6 +233,9 @@ mod tests {
         let turns = turns("a", 2);
         assert_eq!(targets(&turns, "a b", "dead - b b b"), "a b - - -", "only what is shared counts");
         assert_eq!(targets(&turns, "", "dead dead"), "a a", "alone");
+        turns.add(place(2));
+        turns.remove(&place(0));
+        assert_eq!(targets(&turns, "a b", "a - -"), "- a b", "the others are shared now");
     }
 
     #[test]

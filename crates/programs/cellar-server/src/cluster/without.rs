@@ -4,8 +4,9 @@
 
 use super::Handovers;
 use crate::authority::Authority;
-use crate::buckets::refusal;
+use crate::buckets::{Keeper, Keeping, refusal};
 use crate::environment::{Callbacks, Way};
+use crate::observed::Observatory;
 use adminserver::{AdminServer, GiveUpError, RemoveNodeError};
 use afs_idl::{CallStream, ClientConnection};
 use anyhow::{Result, bail};
@@ -49,6 +50,10 @@ impl Node {
     }
 
     pub(crate) fn owns(&self, _: Owned) -> bool {
+        match self.nothing {}
+    }
+
+    pub(crate) fn is_removed(&self, _: PartitionId) -> bool {
         match self.nothing {}
     }
 
@@ -121,6 +126,26 @@ impl Node {
     pub(crate) fn registered(&self) -> Option<Vec<Ipv4Addr>> {
         match self.nothing {}
     }
+}
+
+/// See the function of this name with the feature `bucket`.
+#[expect(clippy::unnecessary_wraps, reason = "the function with the feature fails")]
+pub(crate) fn with_listed_partitions(settings: &Arc<Settings>, _: &AtomicBool) -> Result<Arc<Settings>> {
+    Ok(Arc::clone(settings))
+}
+
+/// See the type of this name with the feature `bucket`.
+#[expect(dead_code, reason = "there is no node")]
+pub(crate) struct RosterMeans {
+    pub(crate) node: Arc<Node>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) observatory: Arc<Observatory>,
+}
+
+/// See the function of this name with the feature `bucket`.
+pub(crate) fn follow(means: RosterMeans, _: Keeping, _: &Arc<AtomicBool>) -> Result<JoinHandle<()>> {
+    match means.node.nothing {}
 }
 
 /// See the type of this name with the feature `bucket`.

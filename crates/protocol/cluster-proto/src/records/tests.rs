@@ -227,6 +227,34 @@ fn a_cluster_may_have_the_databases() {
 }
 
 #[test]
+fn partitions_of_a_cluster_are_added_and_removed() {
+    let [b, aa, d] = ["b", "aa", "d"].map(|letters| letters.parse().unwrap());
+    let adding = cluster().with(&[d], PartitionState::Adding);
+    let text = CLUSTER
+        .replace("partitions: 2", "partitions: 3")
+        .replace("partition: aa", "adding: d\npartition: aa");
+    assert_eq!(adding.encode(), with_crc(&text));
+    assert_eq!(ClusterRecord::decode(&adding.encode()), Ok(adding.clone()));
+    assert_eq!(
+        (adding.state(d), adding.state(b)),
+        (Some(PartitionState::Adding), Some(PartitionState::Served))
+    );
+    assert_eq!(adding.partitions(), [b, d, aa]);
+    assert_eq!(adding.without(&[d]), Some(cluster()));
+
+    let removing = cluster().with(&[b], PartitionState::Removing);
+    assert_eq!(removing.encode(), with_crc(&CLUSTER.replace("partition: b", "removing: b")));
+    assert_eq!(ClusterRecord::decode(&removing.encode()), Ok(removing.clone()));
+    assert_eq!(removing.clone().without(&[aa]), None, "no other one is served");
+    assert_eq!(removing.without(&[b]).unwrap().partitions(), [aa]);
+    assert_eq!(cluster().without(&[b, aa]), None);
+    for bad in ["leaving: d\n", "adding: 9\n", "adding:d\n", "adding: b\n"] {
+        let text = text.replace("adding: d\n", bad);
+        assert!(ClusterRecord::decode(&with_crc(&text)).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn a_cluster_with_all_partitions_fits() {
     let all = (0..256).filter_map(base::PartitionId::from_index).collect();
     let record = ClusterRecord::new("c".repeat(63).parse().unwrap(), all).unwrap();

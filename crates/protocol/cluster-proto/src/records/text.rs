@@ -124,6 +124,11 @@ impl<'a> Reader<'a> {
         line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).ok_or(RecordError::Field(name))
     }
 
+    /// Returns the name and the value of the next field.
+    pub(super) fn any(&mut self) -> Option<(&'a str, &'a str)> {
+        self.0.next()?.split_once(": ")
+    }
+
     /// Parses the next field.
     pub(super) fn parse<T: std::str::FromStr>(&mut self, name: &'static str) -> Result<T, RecordError> {
         self.field(name)?.parse().map_err(|_| RecordError::Field(name))

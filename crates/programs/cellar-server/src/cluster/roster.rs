@@ -1,0 +1,337 @@
+//! The partitions of the cluster as the bucket names them, which this node follows while it runs (docs/design/cluster.md, "Partitions
+//! that are added and removed").
+
+use super::node::Node;
+use crate::buckets::{Keeper, connect};
+use crate::known::KnownPartitions;
+use crate::observed::Observatory;
+use crate::stores::Meters;
+use crate::threads::{thread, wait};
+use anyhow::{Context, Result, anyhow, bail};
+use base::{Monotonic, PartitionId};
+use cellar_config::cluster::common_key;
+use cellar_config::{ClusterSettings, PartitionSettings, Settings};
+use cluster::{ClusterRecord, PartitionState, cluster_record};
+use object_store::ObjectStore;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+/// Interval at which the record is read. A node relies on what it has read for several intervals.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Interval while partitions are being added or removed, and after a failure.
+const BUSY_PERIOD: Duration = Duration::from_millis(500);
+
+/// For how long the bucket may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a partition that is being added counts as one that may contain volumes. The command that adds it is done by then, or has
+/// given up.
+const ADDED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Reads the record.
+struct Reader {
+    client: Arc<dyn ObjectStore>,
+    runtime: Runtime,
+    folder: String,
+}
+
+impl Reader {
+    fn new(cluster: &ClusterSettings) -> Result<Reader> {
+        let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
+        Ok(Reader { client: connect(&cluster.bucket)?, runtime, folder: cluster.folder().to_owned() })
+    }
+
+    /// Returns the record, if there is one.
+    fn read(&self) -> Result<Option<ClusterRecord>> {
+        let read = async { timeout(PATIENCE, cluster_record(&*self.client, &self.folder)).await };
+        let read = self.runtime.block_on(read);
+        Ok(read.map_err(|_| anyhow!("the bucket does not answer within {PATIENCE:?}"))??)
+    }
+}
+
+/// Returns the settings of a node with the partitions that the cluster has, whatever the configuration lists. Waits for the bucket
+/// until `interrupted`.
+///
+/// # Errors
+/// If the bucket's client cannot be set up, or the wait was interrupted.
+pub(crate) fn with_listed_partitions(
+    settings: &Arc<Settings>,
+    interrupted: &AtomicBool,
+) -> Result<Arc<Settings>> {
+    let Some(cluster) = &settings.cluster else { return Ok(Arc::clone(settings)) };
+    let (reader, mut last) = (Reader::new(cluster)?, String::new());
+    let record = loop {
+        match reader.read() {
+            // A cluster that was not created by a command has the partitions of the configuration.
+            Ok(None) => return Ok(Arc::clone(settings)),
+            Ok(Some(record)) => break record,
+            Err(error) => {
+                let error = format!("{error:#}");
+                if error != last {
+                    tracing::error!(error, "a node needs the list of the cluster's partitions; trying again");
+                }
+                last = error;
+            }
+        }
+        if !wait(interrupted, BUSY_PERIOD) {
+            bail!("stopped while waiting for the list of the cluster's partitions: {last}");
+        }
+    };
+    forget_absent(settings, cluster, &record);
+    listed(settings, cluster, &record).map(Arc::new)
+}
+
+/// Returns the settings with the partitions of the record that can be served.
+fn listed(settings: &Settings, cluster: &ClusterSettings, record: &ClusterRecord) -> Result<Settings> {
+    let configured = letters(settings.partitions.iter().map(|partition| partition.id));
+    let known = letters(record.partitions());
+    if configured != known {
+        tracing::warn!(
+            configured,
+            cluster = known,
+            "`cluster.partitions` of the configuration is outdated; the partitions of the cluster count"
+        );
+    }
+    let served = record.states().filter(|(_, state)| *state != PartitionState::Adding);
+    let mut partitions = Vec::new();
+    for (id, _) in served {
+        match partition_of(settings, cluster, id) {
+            Ok(partition) => partitions.push(partition),
+            Err(why) => tracing::error!(partition = %id, why = format!("{why:#}"), "{NOT_SERVED}"),
+        }
+    }
+    Ok(Settings { partitions, ..settings.clone() })
+}
+
+/// What is logged of a partition that the cluster has and this node cannot serve.
+const NOT_SERVED: &str = "this node does not take the partition, and only passes calls on to others";
+
+/// Returns the settings of a partition: those of the configuration, or those that all others have.
+///
+/// # Errors
+/// If its key is not known.
+fn partition_of(
+    settings: &Settings,
+    cluster: &ClusterSettings,
+    id: PartitionId,
+) -> Result<PartitionSettings> {
+    if let Some(partition) = settings.partitions.iter().find(|partition| partition.id == id) {
+        return Ok(partition.clone());
+    }
+    let key = common_key(&settings.partitions).with_context(|| {
+        let letters = id.letters();
+        format!(
+            "it is not known whether it is encrypted, since the others have different keys; add it to \
+             `cluster.partitions`, and `[encryption.{letters}]` if it is, and restart the node"
+        )
+    })?;
+    Ok(cluster.partition_settings(id, key.cloned())?)
+}
+
+/// Forgets partitions that this node has had, and that were removed from the cluster.
+fn forget_absent(settings: &Settings, cluster: &ClusterSettings, record: &ClusterRecord) {
+    let known = KnownPartitions::of(settings);
+    for (id, place) in known.all() {
+        if record.state(id).is_none() && place_of(cluster, id).as_ref() == Some(&place) {
+            known.forget(id, &place);
+        }
+    }
+}
+
+/// Returns the place of a partition of the cluster as it is recorded.
+fn place_of(cluster: &ClusterSettings, id: PartitionId) -> Option<String> {
+    Some(cluster.partition_settings(id, None).ok()?.place.to_string())
+}
+
+fn letters(ids: impl IntoIterator<Item = PartitionId>) -> String {
+    ids.into_iter().map(PartitionId::letters).collect::<Vec<_>>().join(",")
+}
+
+/// What following the partitions needs of the server.
+pub(crate) struct Means {
+    pub(crate) node: Arc<Node>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) observatory: Arc<Observatory>,
+}
+
+/// The thread that follows the record.
+struct Roster {
+    means: Means,
+    cluster: ClusterSettings,
+    reader: Reader,
+    /// The threads of the partitions that this node may own.
+    threads: BTreeMap<PartitionId, JoinHandle<()>>,
+    /// The partitions that are being added, since when that is seen.
+    added: BTreeMap<PartitionId, Instant>,
+    /// Those that this node cannot serve.
+    unusable: BTreeSet<PartitionId>,
+    /// Whether the record has been there.
+    is_read: bool,
+    last_error: String,
+}
+
+/// Follows the record until the end, and waits then for the threads of the partitions.
+///
+/// # Errors
+/// If the bucket's client cannot be set up.
+pub(crate) fn follow(
+    means: Means,
+    threads: Vec<(PartitionId, JoinHandle<()>)>,
+    ending: &Arc<AtomicBool>,
+) -> Result<JoinHandle<()>> {
+    let cluster = means.settings.cluster.clone().context("only a node has partitions of a cluster")?;
+    let reader = Reader::new(&cluster)?;
+    let threads = threads.into_iter().collect();
+    let (added, unusable, last_error) = Default::default();
+    let roster = Roster { means, cluster, reader, threads, added, unusable, is_read: false, last_error };
+    let ending = Arc::clone(ending);
+    Ok(thread("partitions", move || roster.run(&ending)))
+}
+
+impl Roster {
+    fn run(mut self, ending: &AtomicBool) {
+        loop {
+            let period = self.look();
+            if !wait(ending, period) {
+                break;
+            }
+        }
+        for (id, thread) in self.threads {
+            if thread.join().is_err() {
+                tracing::error!(partition = %id, "the thread of a partition panicked");
+            }
+        }
+    }
+
+    /// Reads the record once; returns the time until the next reading.
+    fn look(&mut self) -> Duration {
+        let begun = cluster::now();
+        match self.reader.read() {
+            Ok(Some(record)) => {
+                self.is_read = true;
+                self.last_error.clear();
+                self.apply(&record, begun)
+            }
+            Ok(None) if !self.is_read => {
+                self.means.node.members().listed(begun);
+                PERIOD
+            }
+            Ok(None) => self.failed("the object is not there any more".into()),
+            Err(error) => self.failed(format!("{error:#}")),
+        }
+    }
+
+    fn failed(&mut self, error: String) -> Duration {
+        if error != self.last_error {
+            tracing::warn!(error, "cannot read the list of the cluster's partitions; trying again");
+        }
+        self.last_error = error;
+        BUSY_PERIOD
+    }
+
+    fn apply(&mut self, record: &ClusterRecord, begun: Monotonic) -> Duration {
+        let node = Arc::clone(&self.means.node);
+        let before: BTreeMap<_, _> = node.states().into_iter().collect();
+        let mut is_complete = true;
+        for (id, state) in record.states() {
+            // One that was removed is closed before it can be added again.
+            if before.get(&id) == Some(&None) {
+                is_complete = false;
+                continue;
+            }
+            if before.get(&id) != Some(&Some(state)) && !self.change(id, state) {
+                is_complete = false;
+                continue;
+            }
+            self.note_adding(id, state);
+            if state != PartitionState::Adding {
+                self.keep(id);
+            }
+        }
+        for (id, state) in before {
+            if state.is_some() && record.state(id).is_none() {
+                tracing::info!(partition = %id, "the partition was removed from the cluster");
+                node.unlist(id);
+            } else if state.is_none() {
+                self.forget_closed(id);
+            }
+        }
+        if is_complete {
+            node.members().listed(begun);
+        }
+        // One that was removed is closed soon.
+        is_complete &= node.states().iter().all(|(_, state)| state.is_some());
+        let is_busy = record.states().any(|(_, state)| state != PartitionState::Served);
+        if is_busy || !is_complete { BUSY_PERIOD } else { PERIOD }
+    }
+
+    /// Notes the state of a partition; returns false if that failed.
+    fn change(&mut self, id: PartitionId, state: PartitionState) -> bool {
+        tracing::info!(partition = %id, ?state, "the partition has this state in the cluster now");
+        let settings = self.cluster.partition_settings(id, None);
+        let listed = settings
+            .map_err(anyhow::Error::from)
+            .and_then(|settings| self.means.node.list(&self.cluster, &settings, state));
+        if let Err(error) = &listed {
+            tracing::error!(partition = %id, error = format!("{error:#}"), "the partition cannot be followed; trying again");
+        }
+        listed.is_ok()
+    }
+
+    /// Follows how long a partition is being added.
+    fn note_adding(&mut self, id: PartitionId, state: PartitionState) {
+        let Some(place) = self.means.node.place(id) else { return };
+        let members = self.means.node.members();
+        if state != PartitionState::Adding {
+            if self.added.remove(&id).is_some() {
+                members.follow(&place);
+            }
+        } else if self.added.entry(id).or_insert_with(Instant::now).elapsed() >= ADDED_WITHIN {
+            members.disregard(&place);
+        }
+    }
+
+    /// Starts the thread of a partition that this node may own.
+    fn keep(&mut self, id: PartitionId) {
+        if self.threads.contains_key(&id) || self.unusable.contains(&id) {
+            return;
+        }
+        match partition_of(&self.means.settings, &self.cluster, id) {
+            Ok(partition) => {
+                let meters = Meters::default();
+                self.means.observatory.add_partition(id, meters.clone());
+                self.threads.insert(id, self.means.keeper.begin(&partition, &meters));
+            }
+            Err(why) => {
+                tracing::error!(partition = %id, why = format!("{why:#}"), "{NOT_SERVED}");
+                self.unusable.insert(id);
+            }
+        }
+    }
+
+    /// Forgets a partition that was removed, once it is closed here.
+    fn forget_closed(&mut self, id: PartitionId) {
+        if self.threads.get(&id).is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        if let Some(thread) = self.threads.remove(&id)
+            && thread.join().is_err()
+        {
+            tracing::error!(partition = %id, "the thread of a partition panicked");
+        }
+        self.added.remove(&id);
+        self.unusable.remove(&id);
+        self.means.node.forget(id);
+        self.means.observatory.remove_partition(id);
+        if let Some(place) = place_of(&self.cluster, id) {
+            KnownPartitions::of(&self.means.settings).forget(id, &place);
+        }
+    }
+}
