@@ -57,9 +57,9 @@ pub use owned::Owned;
 pub use peers::object as lease_object;
 pub use phase::{CallKind, Phase, PhaseEvent};
 pub use records::{
-    ADDRESSES_MAX, ClusterRecord, Holder, NodeRecord, NodeState, OwnerRecord, PARTITIONS_MAX, PartitionState,
-    REACHED_MAX, RECORD_BYTES_MAX, ReachRecord, RecordError, SERVICE_ADDRESSES_MAX, ServiceAddressError,
-    ServiceAddresses, service_address_place,
+    ADDRESSES_MAX, ClusterRecord, Holder, LIST_FRESH, LIST_OUTDATED, NodeRecord, NodeState, OwnerRecord,
+    PARTITIONS_MAX, PartitionState, REACHED_MAX, RECORD_BYTES_MAX, ReachRecord, RecordError,
+    SERVICE_ADDRESSES_MAX, ServiceAddressError, ServiceAddresses, service_address_place,
 };
 pub use request::{Action, Answer, Notice, Operation, Request, RequestId};
 pub use route::{Call, Forward, Refusal, Route, Via};

@@ -11,7 +11,7 @@ mod reach;
 mod text;
 
 pub use addresses::{SERVICE_ADDRESSES_MAX, ServiceAddressError, ServiceAddresses, service_address_place};
-pub use cluster::{ClusterRecord, PARTITIONS_MAX, PartitionState};
+pub use cluster::{ClusterRecord, LIST_FRESH, LIST_OUTDATED, PARTITIONS_MAX, PartitionState};
 pub use node::{ADDRESSES_MAX, NodeRecord, NodeState};
 pub use owner::{Holder, OwnerRecord};
 pub use reach::{REACHED_MAX, ReachRecord};

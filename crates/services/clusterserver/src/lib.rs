@@ -38,6 +38,6 @@ pub use counters::Counters;
 pub use environment::{Clients, Data, Environment, Files, LeaseError, Nodes, Own, Ownership, Services};
 pub use front::{Front, Handler, Target, Way};
 pub use fronts::Fronts;
-pub use members::{LIST_OUTDATED, Members};
+pub use members::Members;
 pub use service::{ClusterService, is_absence};
 pub use wire::node as wire_node;

@@ -3,7 +3,7 @@
 use crate::environment::{LeaseError, Own, Ownership};
 use base::Monotonic;
 use cluster::{Member, Owner};
-use cluster_proto::{CallKind, Incarnation, NodeName, NodeRecord, PartitionName, Route};
+use cluster_proto::{CallKind, Incarnation, LIST_FRESH, NodeName, NodeRecord, PartitionName, Route};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,13 +12,6 @@ use std::time::{Duration, Instant};
 
 /// How long the number of the membership is relied on. Nodes refuse the calls of an earlier one.
 const INCARNATION_FRESH: Duration = Duration::from_millis(500);
-
-/// How long a node relies on the list of partitions, from the moment at which it began to read it. Whoever adds or removes a partition
-/// and does not know what a node has read waits longer ([`LIST_OUTDATED`]).
-const LIST_FRESH: Duration = Duration::from_secs(7);
-
-/// After this time no node relies on a list that it has read before, however fast or slow its clock runs.
-pub const LIST_OUTDATED: Duration = Duration::from_secs(9);
 
 /// The partitions of a [`Member`].
 ///

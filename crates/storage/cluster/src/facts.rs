@@ -3,7 +3,8 @@
 use crate::addresses::head;
 use crate::request::read_record;
 use crate::survey::{SurveyError, run, within};
-use cluster_proto::ClusterRecord;
+use cluster_proto::{ClusterRecord, PartitionName};
+use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode, PutOptions};
 
@@ -94,6 +95,15 @@ pub fn change_cluster<E>(
     })
 }
 
+/// Whether there is nothing at the place of a partition. `bucket` should be a client of its own.
+///
+/// # Errors
+/// If the bucket does not answer.
+pub fn is_vacant(bucket: &dyn ObjectStore, place: &PartitionName) -> Result<bool, SurveyError> {
+    let prefix: Path = place.as_str().split('/').collect();
+    run(within(async { Ok(bucket.list(Some(&prefix)).try_next().await?.is_none()) }))
+}
+
 async fn read(bucket: &dyn ObjectStore, folder: &str) -> Result<Option<ClusterRecord>, SurveyError> {
     let Some(bytes) = within(read_record(bucket, &path(folder))).await? else { return Ok(None) };
     let object = ClusterRecord::object(folder);
@@ -170,6 +180,19 @@ mod tests {
         let added = cluster("c").with(&[d], PartitionState::Adding);
         assert_eq!(change_cluster(&bucket, "", add).unwrap(), Ok(Some(added.clone())));
         assert_eq!(change_cluster(&bucket, "", |_| Ok::<_, ()>(None)).unwrap(), Ok(Some(added)));
+    }
+
+    #[test]
+    fn a_place_with_an_object_is_not_vacant() {
+        let bucket = FaultyBucket::new(1, Faults::default());
+        let place: PartitionName = "cells/a/b".parse().unwrap();
+        assert!(is_vacant(&bucket, &place).unwrap());
+        create_cluster(&bucket, "cells/a/bb", &cluster("b")).unwrap();
+        assert!(is_vacant(&bucket, &place).unwrap(), "another folder");
+        create_cluster(&bucket, "cells/a/b", &cluster("b")).unwrap();
+        assert!(!is_vacant(&bucket, &place).unwrap());
+        bucket.set_away(Some(Away::Failing));
+        assert!(is_vacant(&bucket, &place).is_err());
     }
 
     #[test]

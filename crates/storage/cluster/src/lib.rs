@@ -47,7 +47,7 @@ pub use cluster_proto::{
     Timing, TimingError, Transfer, assign, balance, service_address_place, share_out,
 };
 pub use driver::Counters;
-pub use facts::{change_cluster, cluster_record, create_cluster, read_cluster, share_databases};
+pub use facts::{change_cluster, cluster_record, create_cluster, is_vacant, read_cluster, share_databases};
 pub use gate::OwnerEvent;
 pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
 pub use member::{AcquireError, Member, MemberConfig, MemberEvent, Owner, Status};

@@ -7,12 +7,18 @@ mod balancing;
 #[cfg(feature = "bucket")]
 mod began;
 #[cfg(feature = "bucket")]
+mod contents;
+#[cfg(feature = "bucket")]
+mod informing;
+#[cfg(feature = "bucket")]
 mod joining;
 #[cfg(feature = "bucket")]
 mod keying;
 #[cfg(feature = "bucket")]
 mod moving;
 mod observing;
+#[cfg(feature = "bucket")]
+mod partitions;
 #[cfg(feature = "bucket")]
 mod place;
 #[cfg(feature = "bucket")]
@@ -62,6 +68,10 @@ pub enum Cluster {
     ///
     /// Nodes follow the new list within ten seconds.
     Addresses(Addresses),
+    /// Show the partitions of the cluster, add some or remove some.
+    ///
+    /// Nodes that run follow without a restart.
+    Partitions(Partitions),
     /// Show the nodes of the cluster and the owners of its partitions and service addresses, as the bucket has them. Takes some seconds.
     Status,
     /// Move a partition to another node. Calls for its volumes wait meanwhile. For superusers.
@@ -111,6 +121,52 @@ pub struct Addresses {
     /// Use the nodes' own addresses.
     #[arg(long, conflicts_with = "addresses")]
     pub none: bool,
+}
+
+/// Show or change the partitions of the cluster.
+#[derive(Args)]
+pub struct Partitions {
+    /// What to change. Without it, the partitions are shown.
+    #[command(subcommand)]
+    pub change: Option<PartitionsChange>,
+}
+
+/// A change of the partitions.
+#[derive(Subcommand)]
+pub enum PartitionsChange {
+    /// Add partitions to the cluster.
+    ///
+    /// Every node that runs learns of them before one serves them. They are added to this node's configuration, too; on another
+    /// node, the command adds to that one's configuration what the cluster has already.
+    Add(AddPartitions),
+    /// Remove partitions without volumes from the cluster.
+    ///
+    /// What is in their folders of the bucket stays. They are removed from this node's configuration, too; on another node, the command
+    /// removes from that one's configuration what the cluster does not have any more. For superusers.
+    Remove(RemovePartitions),
+}
+
+/// Add partitions to the cluster.
+#[derive(Args)]
+pub struct AddPartitions {
+    /// Letters of the partitions, separated by commas.
+    #[arg(value_delimiter = ',', required = true)]
+    pub partitions: Vec<PartitionId>,
+    /// Take what is in a partition's folder of the bucket, from a partition that was removed. Without this option, a folder that is not
+    /// empty is refused.
+    #[arg(long)]
+    pub adopt: bool,
+    /// File with the key by which they are encrypted. It may be left out if all other partitions have one key: they get that.
+    #[arg(long, value_name = "FILE")]
+    pub encryption_key: Option<PathBuf>,
+}
+
+/// Remove partitions from the cluster.
+#[derive(Args)]
+pub struct RemovePartitions {
+    /// Letters of the partitions, separated by commas.
+    #[arg(value_delimiter = ',', required = true)]
+    pub partitions: Vec<PartitionId>,
 }
 
 /// Make this server a node of a cluster.
@@ -197,6 +253,7 @@ pub fn run(context: &Context, command: &Cluster) -> Result<()> {
         Cluster::Join(options) => joining::join(context, options),
         Cluster::ShareDatabases => sharing::run(context),
         Cluster::Addresses(options) => addresses::run(context, options),
+        Cluster::Partitions(options) => partitions::run(context, options),
         Cluster::Status => status::status(context),
         Cluster::Move(options) => moving::move_one(context, options),
         Cluster::Drain(options) => moving::drain(context, options),

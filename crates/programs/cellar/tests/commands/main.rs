@@ -24,6 +24,8 @@ mod members;
 #[cfg(feature = "bucket")]
 mod nodes;
 mod outliving;
+#[cfg(feature = "bucket")]
+mod partitions;
 mod preflight;
 mod private;
 mod promoting;

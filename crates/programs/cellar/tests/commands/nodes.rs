@@ -16,24 +16,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const NODES: usize = 3;
+pub(crate) const NODES: usize = 3;
 
 /// Three nodes, and a server with the databases.
-struct Cluster {
-    nodes: Vec<Process>,
-    databases: Process,
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Process>,
+    pub(crate) databases: Process,
     // Removed after the processes have ended.
     _folder: TempDir,
 }
 
 /// A client, and its connections to the file services of all nodes.
-struct Client {
+pub(crate) struct Client {
     station: Station,
-    to: Vec<Files>,
+    pub(crate) to: Vec<Files>,
 }
 
 impl Cluster {
-    fn start(partitions: &[&str]) -> Cluster {
+    pub(crate) fn start(partitions: &[&str]) -> Cluster {
         let folder = tempfile::tempdir().unwrap();
         let [database, others @ ..] = addresses();
         let at = folder.path();
@@ -70,7 +70,7 @@ impl Cluster {
         all.iter().filter(|takeover| takeover["cause"] == cause).cloned().collect()
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let station = Station::start().unwrap();
         let connect = |node: &Process| -> Arc<dyn ClientConnection> {
             station.connect(node.files_port(), FILE_SERVICE, None)
@@ -81,7 +81,12 @@ impl Cluster {
 
     /// Creates a volume in which anyone may write, through the first node.
     fn volume(&self, name: &str, partition: &str) -> Fid {
-        let (on, acl) = (self.nodes[0].address.to_string(), "system:anyuser=rlidwk");
+        self.volume_through(0, name, partition)
+    }
+
+    /// Creates one through a node.
+    pub(crate) fn volume_through(&self, node: usize, name: &str, partition: &str) -> Fid {
+        let (on, acl) = (self.nodes[node].address.to_string(), "system:anyuser=rlidwk");
         let create =
             ["volume", "create", name, "--on", &on, "--partition", partition, "--quota", "0", "--acl", acl];
         soon("the volume is created", || {
@@ -107,7 +112,7 @@ fn check_takeover(takeover: &Value, from: usize, stages: &[&str]) -> Duration {
     Duration::from_nanos(ns("total"))
 }
 
-fn name(index: usize) -> String {
+pub(crate) fn name(index: usize) -> String {
     format!("n{index}")
 }
 
@@ -120,7 +125,7 @@ fn lines(folder: &Path, index: usize, address: Ipv4Addr, partitions: &[&str]) ->
 }
 
 /// Creates a file through one node, and reads it through all.
-fn exchange(client: &Client, nodes: &[usize], root: Fid, name: &str) -> (Fid, Bytes) {
+pub(crate) fn exchange(client: &Client, nodes: &[usize], root: Fid, name: &str) -> (Fid, Bytes) {
     let data = noise(300_000);
     let fid = client.to[nodes[0]].create(root, name).unwrap();
     client.to[nodes[0]].store(fid, &data).unwrap();

@@ -4,6 +4,7 @@ use super::text::{Reader, RecordError, Writer};
 use crate::names::join;
 use base::{CellName, PartitionId};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const KIND: &str = "cellar cluster";
 
@@ -12,6 +13,13 @@ const IN_BUCKET: &str = "bucket";
 
 /// Largest number of partitions: there are no more letters.
 pub const PARTITIONS_MAX: usize = 256;
+
+/// How long a node relies on the partitions in the record, from the moment at which it began to read it. Whoever adds or removes some
+/// and does not know what a node has read waits longer ([`LIST_OUTDATED`]).
+pub const LIST_FRESH: Duration = Duration::from_secs(7);
+
+/// After this time no node relies on a record that it has read before, however fast or slow its clock runs.
+pub const LIST_OUTDATED: Duration = Duration::from_secs(9);
 
 /// What nodes do with a partition of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

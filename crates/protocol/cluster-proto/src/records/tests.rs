@@ -248,6 +248,8 @@ fn partitions_of_a_cluster_are_added_and_removed() {
     assert_eq!(removing.clone().without(&[aa]), None, "no other one is served");
     assert_eq!(removing.without(&[b]).unwrap().partitions(), [aa]);
     assert_eq!(cluster().without(&[b, aa]), None);
+    let rate = |percent| LIST_FRESH * (100 + percent) / (100 - percent);
+    assert!(LIST_OUTDATED > rate(crate::CLOCK_RATE_PERCENT as u32), "whatever the clocks' rates");
     for bad in ["leaving: d\n", "adding: 9\n", "adding:d\n", "adding: b\n"] {
         let text = text.replace("adding: d\n", bad);
         assert!(ClusterRecord::decode(&with_crc(&text)).is_err(), "{bad}");

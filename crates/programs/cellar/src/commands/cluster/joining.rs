@@ -3,7 +3,7 @@
 use super::addresses::{Taken, joined, listed, replace};
 use super::keying::check_key;
 use super::moving::is_live;
-use super::place::{described, surveyed_nodes};
+use super::place::{described, record, surveyed_nodes};
 use super::section::{Added, add, section, with_database_roles};
 use super::{Init, Join, NodeOptions};
 use crate::commands::Context;
@@ -239,9 +239,7 @@ pub(super) fn moved(settings: &Settings, records: u64) -> String {
 pub(super) fn join(context: &Context, options: &Join) -> Result<()> {
     let file = ConfigFile::read(context)?;
     let bucket = options.node.reach.settings(options.bucket.clone())?;
-    let read = cluster::read_cluster(&*connect(&bucket)?, bucket.address.prefix())
-        .with_context(|| format!("cannot read the cluster in {}", described(&bucket)))?;
-    let record = read.with_context(|| {
+    let record = record(&bucket)?.with_context(|| {
         format!(
             "there is no cluster in {}; create it on its first node with `cellar cluster init {}`",
             described(&bucket),
@@ -249,7 +247,8 @@ pub(super) fn join(context: &Context, options: &Join) -> Result<()> {
         )
     })?;
     let service = listed(&bucket)?;
-    let contents = (record.partitions(), record.has_databases());
+    let partitions = record.partitions();
+    let contents = (&partitions[..], record.has_databases());
     let plan = file.plan("join", &options.bucket, contents, &options.node)?;
     let plan = file.settle_address(plan, &options.node, &service)?;
     check_cell(&file.path, &plan.settings, &record)?;
@@ -298,12 +297,12 @@ fn exists(bucket: &BucketSettings, found: &ClusterRecord) -> anyhow::Error {
          cluster join {}`, or choose another place",
         described(bucket),
         found.cell,
-        letters(found.partitions()),
+        letters(&found.partitions()),
         bucket.address
     )
 }
 
-fn letters(partitions: &[PartitionId]) -> String {
+pub(super) fn letters(partitions: &[PartitionId]) -> String {
     partitions.iter().map(|partition| partition.letters()).collect::<Vec<_>>().join(", ")
 }
 

@@ -7,15 +7,34 @@ use cell_client::describe::describe;
 use cell_client::{CellClient, Interface};
 use cellar_config::{BucketSettings, ClusterSettings, Settings};
 use cellar_server::buckets::connect;
-use cluster::{NodeRecord, OwnerRecord, PartitionName, Survey, service_address_place};
+use cluster::{ClusterRecord, NodeRecord, OwnerRecord, PartitionName, Survey, service_address_place};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 /// For how long leases are watched. Nodes renew them each second.
 const WATCH: Duration = Duration::from_secs(2);
 
-/// Returns the settings of a node, and those of its cluster.
+/// Returns the settings of a node, and those of its cluster. The partitions are those of the cluster, whatever the configuration lists.
 pub(super) fn of_node(context: &Context) -> Result<(Settings, ClusterSettings)> {
+    let (mut settings, cluster) = configured(context)?;
+    if let Some(record) = record(&cluster.bucket)? {
+        let partition = |id| {
+            let known = settings.partitions.iter().find(|partition| partition.id == id);
+            known.map_or_else(|| cluster.partition_settings(id, None), |known| Ok(known.clone()))
+        };
+        settings.partitions = record.partitions().into_iter().map(partition).collect::<Result<_, _>>()?;
+    }
+    Ok((settings, cluster))
+}
+
+/// Reads what the cluster in a bucket is; `None` if there is none, or it was not created by a command.
+pub(super) fn record(bucket: &BucketSettings) -> Result<Option<ClusterRecord>> {
+    cluster::read_cluster(&*connect(bucket)?, bucket.address.prefix())
+        .with_context(|| format!("cannot read the cluster in {}", described(bucket)))
+}
+
+/// Returns the settings of a node as it is configured, and those of its cluster.
+pub(super) fn configured(context: &Context) -> Result<(Settings, ClusterSettings)> {
     let settings = context.settings()?;
     let cluster = settings.cluster.clone().with_context(|| {
         format!(

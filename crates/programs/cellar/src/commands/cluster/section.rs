@@ -3,6 +3,7 @@
 use super::NodeOptions;
 use anyhow::{Context as _, Result, bail};
 use base::{BucketAddress, PartitionId};
+use cellar_config::encryption::KeySource;
 use cluster_proto::NodeName;
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -62,15 +63,15 @@ pub(super) fn section(
             add(key, value);
         }
     }
-    let key = path(&options.encryption_key)?;
-    Ok(text + &encryption(partitions, key.as_ref()))
+    let key = path(&options.encryption_key)?.map(|key| format!("key_file = {key}"));
+    Ok(text + &encryption(partitions, key.as_deref()))
 }
 
-/// Returns the sections that give the partitions this key.
-fn encryption(partitions: &[PartitionId], key: Option<&Value>) -> String {
+/// Returns the sections that give the partitions the key that this line names.
+fn encryption(partitions: &[PartitionId], key: Option<&str>) -> String {
     let section = |partition: &PartitionId| {
         let letters = partition.letters();
-        key.map(|key| format!("\n[encryption.{letters}]\nkey_file = {key}\n")).unwrap_or_default()
+        key.map(|key| format!("\n[encryption.{letters}]\n{key}\n")).unwrap_or_default()
     };
     partitions.iter().map(section).collect()
 }
@@ -108,6 +109,82 @@ pub(super) fn add(path: &Path, text: &str, section: &str) -> Result<Added> {
     }
     added.text.push_str(section);
     Ok(added)
+}
+
+/// Returns the configuration of a node with these partitions, where those that are new get a key.
+///
+/// # Errors
+/// If the file is not TOML, or has parts that cannot be changed.
+pub(super) fn with_partitions(
+    path: &Path,
+    text: &str,
+    partitions: &[PartitionId],
+    key: Option<&KeySource>,
+) -> Result<String> {
+    let table = DeTable::parse(text).with_context(|| format!("in the configuration {}", path.display()))?;
+    let cluster = value_of(table.get_ref(), "cluster").map(Spanned::get_ref);
+    let listed = cluster.and_then(|cluster| value_of(cluster.as_table()?, "partitions"));
+    let Some((span, DeValue::Array(before))) = listed.map(|listed| (listed.span(), listed.get_ref())) else {
+        bail!("{} has no list `partitions` in a section `[cluster]`", path.display());
+    };
+    let before: Vec<PartitionId> =
+        before.iter().filter_map(|one| one.get_ref().as_str()?.parse().ok()).collect();
+    let mut changes = Vec::new();
+    let mut sorted = before.clone();
+    sorted.sort_unstable();
+    if sorted != partitions {
+        let letters = partitions.iter().map(|partition| Value::from(partition.letters()));
+        changes.push((span, Value::from(letters.collect::<Vec<_>>()).to_string()));
+    }
+    let gone = before.iter().filter(|partition| !partitions.contains(partition));
+    for partition in gone {
+        let found = encryption_section(path, text, table.get_ref(), *partition)?;
+        changes.extend(found.map(|section| (section, String::new())));
+    }
+    changes.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+    let mut text = text.to_owned();
+    for (span, with) in changes {
+        text.replace_range(span, &with);
+    }
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let is_new = |partition: &&PartitionId| !before.contains(partition);
+    let new: Vec<PartitionId> = partitions.iter().filter(is_new).copied().collect();
+    Ok(text + &encryption(&new, key.map(key_line).as_deref()))
+}
+
+/// Returns where the section with the key of a partition is, if there is one.
+fn encryption_section(
+    path: &Path,
+    text: &str,
+    table: &DeTable<'_>,
+    partition: PartitionId,
+) -> Result<Option<Range<usize>>> {
+    let sections = value_of(table, "encryption").and_then(|sections| sections.get_ref().as_table());
+    let is_its = |name: &str| name.parse() == Ok(partition);
+    let found = sections.and_then(|all| all.iter().find(|(name, _)| is_its(name.get_ref())));
+    let Some((name, keys)) = found.map(|(name, keys)| (name, keys.get_ref())) else { return Ok(None) };
+    let start = text[..name.span().start].rfind('\n').map_or(0, |at| at + 1);
+    let last = keys.as_table().into_iter().flatten().map(|(_, value)| value.span().end).max();
+    let end = last.unwrap_or(name.span().end);
+    if !text[start..].trim_start().starts_with('[') || end < start {
+        bail!(
+            "{}, line {}: remove the key of {partition} from `encryption`, and run the command again",
+            path.display(),
+            1 + line_at(text, start)
+        );
+    }
+    let end = text[end..].find('\n').map_or(text.len(), |at| end + at + 1);
+    Ok(Some(start..end))
+}
+
+/// Returns the line that names the source of a key.
+fn key_line(source: &KeySource) -> String {
+    match source {
+        KeySource::File(path, _) => format!("key_file = {}", Value::from(path.display().to_string())),
+        KeySource::Command(command) => format!("key_command = {}", Value::from(command.clone())),
+    }
 }
 
 /// Returns the configuration of a node that serves the databases in the bucket.
@@ -317,6 +394,38 @@ mod tests {
             ("[cell\n", "/etc/cellar/cellar.toml"),
         ] {
             let error = format!("{:#}", with_databases(path, text).unwrap_err());
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn partitions_are_listed_with_their_keys() {
+        let path = Path::new("/etc/cellar/cellar.toml");
+        let [a, b, d] = ["a", "b", "d"].map(|letters| letters.parse().unwrap());
+        let key = KeySource::File("/k".into(), cellar_config::files::Exposure::Refused);
+        let before = "# Ours.\n[cluster]\npartitions = [\"b\", \"a\"] # two\nnode = \"x\"\n\n[encryption.a] # secret\n\
+                      key_file = \"/k\" # here\n[encryption.b]\nkey_file = \"/k\"\n# End.\n[rx]\nworkers = 3";
+        let with = |partitions: &[PartitionId], key| with_partitions(path, before, partitions, key).unwrap();
+        assert_eq!(with(&[a, b], None), format!("{before}\n"));
+        let listed = before.replace("[\"b\", \"a\"]", "[\"a\", \"b\", \"d\"]") + "\n";
+        assert_eq!(with(&[a, b, d], None), listed);
+        assert_eq!(with(&[a, b, d], Some(&key)), listed + "\n[encryption.d]\nkey_file = \"/k\"\n");
+        let without = before
+            .replace("[\"b\", \"a\"]", "[\"b\"]")
+            .replace("[encryption.a] # secret\nkey_file = \"/k\" # here\n", "");
+        assert_eq!(with(&[b], None), without + "\n");
+        let command = with(&[a, b, d], Some(&KeySource::Command("get \"it\"".into())));
+        assert!(command.ends_with("[encryption.d]\nkey_command = 'get \"it\"'\n"), "{command}");
+        for (text, why) in [
+            ("[cell]\n", "no list `partitions`"),
+            ("[cluster]\nnode = \"x\"\n", "no list `partitions`"),
+            ("[cell\n", "/etc/cellar/cellar.toml"),
+            (
+                "encryption = { a = { key_file = \"k\" } }\n[cluster]\npartitions = [\"a\", \"b\"]\n",
+                "line 1: remove the key of /vicepa",
+            ),
+        ] {
+            let error = format!("{:#}", with_partitions(path, text, &[b], None).unwrap_err());
             assert!(error.contains(why), "{error}");
         }
     }

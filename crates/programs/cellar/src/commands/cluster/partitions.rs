@@ -1,0 +1,385 @@
+//! `cellar cluster partitions`.
+
+use super::contents::Contents;
+use super::informing::Nodes;
+use super::joining::{ConfigFile, Plan, letters, make_folders};
+use super::place::{configured, described, record};
+use super::section::{Added, with_partitions};
+use super::{AddPartitions, Partitions, PartitionsChange, RemovePartitions};
+use crate::commands::Context;
+use crate::output::Row;
+use anyhow::{Context as _, Result, anyhow, bail};
+use base::PartitionId;
+use cellar_config::cluster::common_key;
+use cellar_config::encryption::KeySource;
+use cellar_config::{ClusterSettings, PartitionSettings, Settings, files::Exposure};
+use cellar_server::buckets::connect;
+use cluster::{ClusterRecord, Holder, PARTITIONS_MAX, PartitionState};
+use serde::Serialize;
+use std::path::{Path, absolute};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// For how long the owner of a removed partition may take to close it.
+const CLOSED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Interval between two readings of the owner.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// A partition of the cluster.
+#[derive(Debug, Serialize)]
+struct PartitionRow {
+    partition: String,
+    /// `served`, `adding` or `removing`.
+    state: &'static str,
+    /// Whether the configuration of this node lists it.
+    configured: bool,
+}
+
+impl Row for PartitionRow {
+    const COLUMNS: &'static [&'static str] = &["PARTITION", "STATE", "CONFIGURED HERE"];
+
+    fn cells(&self) -> Vec<String> {
+        let configured = if self.configured { "yes" } else { "no" };
+        vec![self.partition.clone(), self.state.into(), configured.into()]
+    }
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Done {
+    /// The partitions of the cluster.
+    partitions: Vec<String>,
+    /// Whether the cluster was changed, or only the configuration.
+    cluster_changed: bool,
+    config: std::path::PathBuf,
+    next: Vec<String>,
+}
+
+/// A node whose cluster is to be changed.
+struct Scene<'a> {
+    context: &'a Context,
+    file: ConfigFile,
+    settings: Settings,
+    cluster: ClusterSettings,
+    record: ClusterRecord,
+}
+
+pub(super) fn run(context: &Context, options: &Partitions) -> Result<()> {
+    match &options.change {
+        None => list(context),
+        Some(PartitionsChange::Add(options)) => Scene::new(context)?.add(options),
+        Some(PartitionsChange::Remove(options)) => Scene::new(context)?.remove(options),
+    }
+}
+
+fn list(context: &Context) -> Result<()> {
+    let (settings, cluster) = configured(context)?;
+    let record = existing(&cluster)?;
+    let is_configured = |id| settings.partitions.iter().any(|partition| partition.id == id);
+    let row = |(id, state): (PartitionId, PartitionState)| PartitionRow {
+        partition: id.to_string(),
+        state: word(state),
+        configured: is_configured(id),
+    };
+    context.format.rows(&record.states().map(row).collect::<Vec<_>>())
+}
+
+fn word(state: PartitionState) -> &'static str {
+    match state {
+        PartitionState::Adding => "adding",
+        PartitionState::Served => "served",
+        PartitionState::Removing => "removing",
+    }
+}
+
+fn existing(cluster: &ClusterSettings) -> Result<ClusterRecord> {
+    record(&cluster.bucket)?.with_context(|| {
+        format!(
+            "there is no cluster in {}: only one that was created by `cellar cluster init` has a list of partitions there",
+            described(&cluster.bucket)
+        )
+    })
+}
+
+impl<'a> Scene<'a> {
+    fn new(context: &'a Context) -> Result<Scene<'a>> {
+        let (settings, cluster) = configured(context)?;
+        let record = existing(&cluster)?;
+        Ok(Scene { context, file: ConfigFile::read(context)?, settings, cluster, record })
+    }
+
+    /// Adds partitions.
+    fn add(&self, options: &AddPartitions) -> Result<()> {
+        let ids = distinct(&options.partitions);
+        let new: Vec<PartitionId> =
+            ids.iter().copied().filter(|id| self.record.state(*id) != Some(PartitionState::Served)).collect();
+        self.check_new(&ids, &new)?;
+        let key = new_key(&self.file.path, &self.settings.partitions, options.encryption_key.as_deref())?;
+        let plan = self.plan(&self.record.clone().with(&ids, PartitionState::Served), key.as_ref())?;
+        self.check_vacant(&new, options.adopt)?;
+        self.file.check_writable()?;
+        make_folders(&plan)?;
+        if !new.is_empty() {
+            self.announce(&new)?;
+        }
+        self.file.write(&plan)?;
+        let all = self.record.clone().with(&new, PartitionState::Served).partitions();
+        self.done((&all, !new.is_empty()), &plan, self.added(&ids, &new))
+    }
+
+    /// Refuses partitions that the cluster has already, unless this node's configuration does not have them.
+    fn check_new(&self, ids: &[PartitionId], new: &[PartitionId]) -> Result<()> {
+        let is_configured = |id: &PartitionId| self.settings.partitions.iter().any(|one| one.id == *id);
+        if let Some(known) = ids.iter().find(|id| !new.contains(id) && is_configured(id)) {
+            bail!("the cluster has {known} already; it has {}", letters(&self.record.partitions()));
+        }
+        if let Some(leaving) = new.iter().find(|id| self.record.state(**id) == Some(PartitionState::Removing))
+        {
+            bail!(
+                "{leaving} is being removed; finish that with `cellar cluster partitions remove {}` first",
+                leaving.letters()
+            );
+        }
+        if self.record.partitions().len() + new.len() > PARTITIONS_MAX {
+            bail!("a cluster has at most {PARTITIONS_MAX} partitions");
+        }
+        Ok(())
+    }
+
+    /// Refuses places with data, unless it is to be adopted or an earlier attempt to add the partition was interrupted.
+    fn check_vacant(&self, new: &[PartitionId], adopt: bool) -> Result<()> {
+        let bucket = &self.cluster.bucket;
+        for id in new.iter().filter(|id| !adopt && self.record.state(**id).is_none()) {
+            let vacant = cluster::is_vacant(&*connect(bucket)?, &self.cluster.partition(*id))
+                .with_context(|| format!("cannot read {}", described(bucket)))?;
+            if !vacant {
+                bail!(
+                    "there is data in the folder {} of {}, perhaps of a partition that was removed: --adopt takes it, with all \
+                     volumes that may be there; or delete the folder",
+                    id.letters(),
+                    described(bucket)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all nodes expect volumes in new partitions, and then serve them.
+    fn announce(&self, new: &[PartitionId]) -> Result<()> {
+        self.change(
+            |record| Ok(record.clone().with(new, PartitionState::Adding)),
+            new,
+            PartitionState::Served,
+        )?;
+        let nodes = Nodes::new(&self.settings, &self.cluster.bucket)?;
+        if let Err(error) = nodes.wait(new, true) {
+            let undone = self.change(|record| left(record.clone().without(new)), new, PartitionState::Served);
+            undone.context("the partitions are still being added; repeat the command")?;
+            return Err(error.context("no partition was added"));
+        }
+        self.change(
+            |record| Ok(record.clone().with(new, PartitionState::Served)),
+            new,
+            PartitionState::Removing,
+        )
+    }
+
+    /// Changes the record, unless one of these partitions has the state `not` now.
+    fn change(
+        &self,
+        to: impl Fn(&ClusterRecord) -> Result<ClusterRecord>,
+        partitions: &[PartitionId],
+        not: PartitionState,
+    ) -> Result<()> {
+        let bucket = &self.cluster.bucket;
+        let checked = |record: &ClusterRecord| {
+            if let Some(id) = partitions.iter().find(|id| record.state(**id) == Some(not)) {
+                bail!("another administrator has changed {id} meanwhile: see `cellar cluster partitions`");
+            }
+            to(record).map(Some)
+        };
+        let changed = cluster::change_cluster(&*connect(bucket)?, self.cluster.folder(), checked)
+            .with_context(|| format!("cannot change the cluster in {}", described(bucket)))??;
+        changed.map(drop).with_context(|| format!("there is no cluster in {} any more", described(bucket)))
+    }
+
+    fn added(&self, ids: &[PartitionId], new: &[PartitionId]) -> Vec<String> {
+        let mut lines = Vec::new();
+        if new.is_empty() {
+            lines.push(format!("the cluster has {} already", letters(ids)));
+        } else {
+            lines.push(format!("the cluster has {} now; all nodes that run follow", letters(new)));
+        }
+        if common_key(&self.settings.partitions).is_none() {
+            lines.push(
+                "the partitions have different keys, so a node serves a new one only once it is restarted with its configuration: \
+                 run the command on each node, and restart it"
+                    .into(),
+            );
+        }
+        lines
+    }
+
+    /// Removes partitions.
+    fn remove(&self, options: &RemovePartitions) -> Result<()> {
+        let ids = distinct(&options.partitions);
+        let known: Vec<PartitionId> =
+            ids.iter().copied().filter(|id| self.record.state(*id).is_some()).collect();
+        let is_configured = |id: &PartitionId| self.settings.partitions.iter().any(|one| one.id == *id);
+        if let Some(absent) = ids.iter().find(|id| !known.contains(id) && !is_configured(id)) {
+            bail!("the cluster has no partition {absent}; it has {}", letters(&self.record.partitions()));
+        }
+        let rest = left(self.record.clone().without(&ids))?;
+        let plan = self.plan(&rest, None)?;
+        self.file.check_writable()?;
+        if !known.is_empty() {
+            self.retire(&known)?;
+        }
+        self.file.write(&plan)?;
+        let mut lines = Vec::new();
+        if known.is_empty() {
+            lines.push(format!("the cluster does not have {} any more", letters(&ids)));
+        } else {
+            lines.push(format!(
+                "the cluster does not have {} any more; what is left in the folder in {} can be deleted",
+                letters(&known),
+                described(&self.cluster.bucket)
+            ));
+            lines.extend(self.await_closing(&known)?);
+        }
+        self.done((&rest.partitions(), !known.is_empty()), &plan, lines)
+    }
+
+    /// Lets no volume be created in partitions any more, and removes them if there is none.
+    fn retire(&self, known: &[PartitionId]) -> Result<()> {
+        let is_adding = |id: &PartitionId| self.record.state(*id) == Some(PartitionState::Adding);
+        if known.iter().all(is_adding) {
+            // No node takes them yet.
+            return self.change(|record| left(record.clone().without(known)), known, PartitionState::Served);
+        }
+        let check = || known.iter().try_for_each(|id| self.check_contents(*id));
+        let is_new = known.iter().any(|id| self.record.state(*id) != Some(PartitionState::Removing));
+        if is_new {
+            check()?;
+        }
+        self.change(
+            |record| Ok(record.clone().with(known, PartitionState::Removing)),
+            known,
+            PartitionState::Adding,
+        )?;
+        let nodes = Nodes::new(&self.settings, &self.cluster.bucket)?;
+        if let Err(error) = nodes.wait(known, false).and_then(|()| check()) {
+            let undo = |record: &ClusterRecord| Ok(record.clone().with(known, PartitionState::Served));
+            self.change(undo, known, PartitionState::Adding)
+                .context("the partitions are still being removed")?;
+            return Err(error.context("no partition was removed"));
+        }
+        self.change(|record| left(record.clone().without(known)), known, PartitionState::Served)
+    }
+
+    fn check_contents(&self, id: PartitionId) -> Result<()> {
+        let client = self.context.client()?;
+        let contents = Contents::read(&client, &self.cluster, id)?;
+        contents.refusal(id).map_or(Ok(()), |why| Err(anyhow!("{id} cannot be removed: {why}")))
+    }
+
+    /// Waits until the owners have closed partitions; returns what to say of those that did not.
+    fn await_closing(&self, removed: &[PartitionId]) -> Result<Vec<String>> {
+        let begun = Instant::now();
+        let places: Vec<_> = removed.iter().map(|id| self.cluster.partition(*id)).collect();
+        loop {
+            let owners = cluster::read_owners(&*connect(&self.cluster.bucket)?, &places)
+                .with_context(|| format!("cannot read {}", described(&self.cluster.bucket)))?;
+            let owned = owners.into_iter().filter_map(|(place, owner)| match owner?.holder {
+                Holder::Owned { node, .. } => Some(format!("{node} has not closed {place} yet: see its log")),
+                Holder::Free { .. } => None,
+            });
+            let owned: Vec<String> = owned.collect();
+            if owned.is_empty() || begun.elapsed() >= CLOSED_WITHIN {
+                return Ok(owned);
+            }
+            thread::sleep(INTERVAL);
+        }
+    }
+
+    /// Returns the configuration with the partitions of a record.
+    fn plan(&self, record: &ClusterRecord, key: Option<&KeySource>) -> Result<Plan> {
+        let text = with_partitions(&self.file.path, &self.file.text, &record.partitions(), key)?;
+        let settings = cellar_config::file::parse(&self.file.path, &text)?;
+        let cluster = settings.cluster.clone().context("the configuration has no cluster")?;
+        if let Some(key) = key {
+            key.load().context("--encryption-key")?;
+        }
+        Ok(Plan { added: Added { text, removed: Vec::new() }, settings, cluster })
+    }
+
+    /// Prints what was done.
+    fn done(
+        &self,
+        (partitions, cluster_changed): (&[PartitionId], bool),
+        plan: &Plan,
+        mut lines: Vec<String>,
+    ) -> Result<()> {
+        let config = self.file.path.clone();
+        let listed: Vec<PartitionId> =
+            plan.settings.partitions.iter().map(|partition| partition.id).collect();
+        lines.push(format!("{} lists {}", config.display(), letters(&listed)));
+        let mut next = Vec::new();
+        if cluster_changed {
+            next.push(
+                "run the command on each other node, too, so that its configuration lists the same partitions; none has to be \
+                 restarted for that"
+                    .to_owned(),
+            );
+        }
+        lines.extend(next.iter().map(|step| format!("next, {step}")));
+        let partitions = partitions.iter().map(|id| id.letters()).collect();
+        self.context.format.done(&Done { partitions, cluster_changed, config, next }, lines.join("\n"))
+    }
+}
+
+/// Returns what is left of a cluster.
+fn left(rest: Option<ClusterRecord>) -> Result<ClusterRecord> {
+    rest.context("a cluster has at least one partition; add another one first")
+}
+
+/// Returns partitions in order and each once.
+fn distinct(partitions: &[PartitionId]) -> Vec<PartitionId> {
+    let mut ids = partitions.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// Returns the source of the key of new partitions. Nodes that run give them the key that all others have.
+///
+/// # Errors
+/// If another one is named.
+fn new_key(path: &Path, partitions: &[PartitionSettings], named: Option<&Path>) -> Result<Option<KeySource>> {
+    let named = named.map(absolute).transpose()?;
+    let common = common_key(partitions).map(Option::<&KeySource>::cloned);
+    match (common, named) {
+        (Some(common), None) => Ok(common),
+        (Some(Some(common)), Some(named)) => {
+            if matches!(&common, KeySource::File(path, _) if *path == named) {
+                return Ok(Some(common));
+            }
+            bail!(
+                "--encryption-key: the other partitions have {common}, and nodes that run would use that one"
+            )
+        }
+        (Some(None), Some(_)) => bail!(
+            "--encryption-key: the other partitions are not encrypted, and nodes that run would create the new ones without a key"
+        ),
+        (None, named) => {
+            if named.is_none() {
+                bail!(
+                    "{}: the partitions have different keys; name one with --encryption-key",
+                    path.display()
+                );
+            }
+            Ok(named.map(|named| KeySource::File(named, Exposure::Refused)))
+        }
+    }
+}
