@@ -54,10 +54,7 @@ pub(crate) fn start_inheriting(
     inherited: &Arc<Inherited>,
     interrupted: &AtomicBool,
 ) -> Result<Running> {
-    if let Some(refusal) = settings.roles_refusal() {
-        bail!("{}, `server.roles`: {refusal}", settings.source);
-    }
-    let settings = &with_listed_partitions(settings, interrupted)?;
+    let settings = &checked(settings, interrupted)?;
     let event_log = EventLog::start();
     LINES.choose(&settings.event_lines.choice, settings.event_lines.per_second);
     let metrics = settings.metrics.map(Metrics::open).transpose()?;
@@ -118,6 +115,14 @@ pub(crate) fn start_inheriting(
         databases,
         cluster_port: settings.cluster.as_ref().map(|cluster| cluster.port),
     })
+}
+
+/// Returns settings that can be served. Waits for the list of a cluster's partitions until `interrupted`.
+fn checked(settings: &Arc<Settings>, interrupted: &AtomicBool) -> Result<Arc<Settings>> {
+    if let Some(refusal) = settings.roles_refusal() {
+        bail!("{}, `server.roles`: {refusal}", settings.source);
+    }
+    with_listed_partitions(settings, interrupted)
 }
 
 /// The open partitions, and what opens the others.

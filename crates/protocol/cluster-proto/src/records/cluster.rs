@@ -14,8 +14,8 @@ const IN_BUCKET: &str = "bucket";
 /// Largest number of partitions: there are no more letters.
 pub const PARTITIONS_MAX: usize = 256;
 
-/// How long a node relies on the partitions in the record, from the moment at which it began to read it. Whoever adds or removes some
-/// and does not know what a node has read waits longer ([`LIST_OUTDATED`]).
+/// How long a node relies on the partitions in the record, from the moment at which it began to read it. A command that adds or
+/// removes some and does not know what a node has read waits longer ([`LIST_OUTDATED`]).
 pub const LIST_FRESH: Duration = Duration::from_secs(7);
 
 /// After this time no node relies on a record that it has read before, however fast or slow its clock runs.

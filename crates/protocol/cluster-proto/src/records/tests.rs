@@ -10,6 +10,7 @@ const NODE: &str = "cellar node lease 1\nnode: a.example\nincarnation: 000000000
     address: 192.0.2.1:7010\naddress: [2001:db8::1]:7010\ntakes_addresses: yes\ncrc32c: ";
 const OWNED: &str = "cellar partition owner 1\nepoch: 12\nstate: owned\nnode: a.example\n\
     incarnation: 0000000000000000000000000000abcd.2\ncrc32c: ";
+const CHANGING: &str = "cellar cluster 1\ncell: example.org\npartitions: 3\npartition: b\nadding: d\nremoving: aa\ncrc32c: ";
 const CLUSTER: &str =
     "cellar cluster 1\ncell: example.org\npartitions: 2\npartition: b\npartition: aa\ncrc32c: ";
 const ADDRESSES: &str =
@@ -86,7 +87,7 @@ fn objects_are_as_the_document_describes_them() {
     assert_eq!(reach().encode(), with_crc(REACH));
     assert_eq!(ReachRecord::decode(&name(), &with_crc(REACH)), Ok(reach()));
     let document = include_str!("../../../../../docs/reference/formats/cluster.md");
-    for text in [NODE, OWNED, FREE, CLUSTER, ADDRESSES, REACH] {
+    for, text, in, NODE, OWNED, FREE, CLUSTER, ADDRESSES, REACH, CHANGING,
         let shown = String::from_utf8(with_crc(text)).unwrap();
         assert!(document.contains(&shown), "the document lacks\n{shown}");
     }
@@ -242,6 +243,10 @@ fn partitions_of_a_cluster_are_added_and_removed() {
     assert_eq!(adding.partitions(), [b, d, aa]);
     assert_eq!(adding.without(&[d]), Some(cluster()));
 
+    let changing = adding.clone().with(&[aa], PartitionState::Removing);
+    assert_eq!(changing.encode(), with_crc(CHANGING));
+    assert_eq!(ClusterRecord::decode(&with_crc(CHANGING)), Ok(changing));
+
     let removing = cluster().with(&[b], PartitionState::Removing);
     assert_eq!(removing.encode(), with_crc(&CLUSTER.replace("partition: b", "removing: b")));
     assert_eq!(ClusterRecord::decode(&removing.encode()), Ok(removing.clone()));
@@ -339,7 +344,7 @@ proptest! {
     /// Text that gets past the checksum: lines of all objects, shuffled, cut and repeated.
     #[test]
     fn arbitrary_lines_have_one_form(lines in proptest::collection::vec(0_usize..36, 0..14), cut in 0_usize..40) {
-        let all: Vec<&str> = [NODE, OWNED, FREE, CLUSTER, ADDRESSES, REACH].iter().flat_map(|object| object.lines()).collect();
+    let, all, Vec, str, NODE, OWNED, FREE, CLUSTER, ADDRESSES, REACH, iter, flat_map, object, lines, collect, CHANGING,
         let mut text = String::new();
         for line in lines.iter().filter_map(|line| all.get(*line)) {
             text += line;

@@ -97,6 +97,11 @@ fn every_node_serves_every_volume() {
     assert_eq!(make(&*front, directory, "f"), Err(AbortCode::UAEEXIST));
     assert_eq!(status(&*front, fs::Fid { vnode: 4711, ..file }), Err(AbortCode::VNOVNODE));
     assert_eq!(status(&*front, fs::Fid { volume: 1, ..file }), Err(AbortCode::VNOVOL), "nobody has it");
+    // A node that may not know all partitions does not say that a volume is absent.
+    world.table.outdated.lock().push(0);
+    assert_eq!(status(&*front, fs::Fid { volume: 2, ..file }), Err(AbortCode::VRESTARTING));
+    status(&*front, file).unwrap();
+    world.table.outdated.lock().clear();
     // Locks are the owner's.
     let lock = fs::SetLockRequest { fid: file, lock_type: fs::lock_type::WRITE };
     fs::set_lock(&*front, &lock).unwrap();

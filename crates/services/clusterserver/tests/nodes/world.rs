@@ -85,6 +85,8 @@ pub(crate) struct Table {
     pub(crate) beliefs: Mutex<HashMap<(usize, PartitionName), (usize, Epoch)>>,
     pub(crate) addresses: Mutex<HashMap<usize, SocketAddr>>,
     pub(crate) dead: Mutex<Vec<usize>>,
+    /// Nodes that may not know all partitions.
+    pub(crate) outdated: Mutex<Vec<usize>>,
 }
 
 impl Table {
@@ -105,6 +107,10 @@ impl Ownership for View {
 
     fn partitions(&self) -> Vec<PartitionName> {
         self.table.owners.lock().keys().cloned().collect()
+    }
+
+    fn knows_all(&self) -> bool {
+        !self.table.outdated.lock().contains(&self.index)
     }
 
     fn own(&self, partition: &PartitionName) -> Option<Own> {

@@ -17,12 +17,23 @@ const READ_ONLY: u32 = 901;
 const SMALL: i32 = 0;
 const ENOENT: AbortCode = AbortCode(2);
 
+/// What a server answers whether partitions get volumes.
+struct TakesVolumes(Option<bool>);
+
+impl Default for TakesVolumes {
+    fn default() -> TakesVolumes {
+        TakesVolumes(Some(true))
+    }
+}
+
 /// What a server knows of the other one.
 #[derive(Default)]
 struct Other {
     volumes: Mutex<Option<Arc<Volumes>>>,
     /// Whether the other server does not answer.
     is_silent: Mutex<bool>,
+    /// Whether partitions get volumes, if that is known.
+    takes: Mutex<TakesVolumes>,
     /// Number of the ownership; none without one.
     epoch: Mutex<Option<i32>>,
     reported: Mutex<Vec<u32>>,
@@ -31,6 +42,10 @@ struct Other {
 impl OtherOwners for Other {
     fn partitions(&self) -> Vec<PartitionId> {
         [0, 1, 2, 30].into_iter().filter_map(PartitionId::from_index).collect()
+    }
+
+    fn takes_volumes(&self, _: PartitionId) -> Option<bool> {
+        self.takes.lock().0
     }
 
     fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>> {
@@ -106,6 +121,21 @@ fn a_volume_that_comes_from_the_other_server_is_parked() {
     assert_eq!(read(&to.volumes.get(VolumeId(ID)).unwrap(), "f"), b"contents");
     assert_eq!(to.heard.take().last(), Some(&ID));
     to.check();
+}
+
+/// A partition that is removed from a cluster gets no volume, whatever creates it; those that it has stay usable.
+#[test]
+fn a_partition_that_is_being_removed_gets_no_volumes() {
+    let [(cell, other), _] = &pair();
+    cell.vos_create(SMALL, "before", ID);
+    for (takes, code) in [(Some(false), AbortCode::VOLSERILLEGAL_PARTITION), (None, AbortCode::VBUSY)] {
+        *other.takes.lock() = TakesVolumes(takes);
+        assert_eq!(cell.create(SMALL, "new", ID + 10, 0), Err(code));
+        assert_eq!(cell.create(SMALL, "moved", ID + 20, ID + 20), Err(code), "one that waits for a restore");
+    }
+    assert_eq!(cell.file_service(ID), None);
+    *other.takes.lock() = TakesVolumes(Some(true));
+    cell.vos_create(SMALL, "new", ID + 10);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod cuts;
 mod history;
 mod kafs;
 mod killed;
+mod partitions;
 mod reads;
 mod upgrade;
 mod walk;
@@ -29,6 +30,7 @@ pub(crate) fn tests() -> Vec<Test> {
         bucket::tests(),
         kafs::tests(),
         killed::tests(),
+        partitions::tests(),
         zombie::tests(),
         cuts::tests(),
         walk::tests(),

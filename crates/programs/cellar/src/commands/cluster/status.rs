@@ -5,8 +5,10 @@ use super::place::{address_owners, ask, of_node, surveyed};
 use crate::commands::Context;
 use crate::commands::stat::figures::Show;
 use crate::output::{Format, Row, line};
+use afs_idl::vol;
 use anyhow::Result;
 use base::PartitionId;
+use cell_client::{CellClient, Interface};
 use cellar_config::{ClusterSettings, Settings};
 use cluster::{Holder, NodeSeen, NodeState, OwnerRecord, Survey};
 use serde::Serialize;
@@ -45,6 +47,8 @@ struct NodeRow {
     /// Whether that is a version.
     #[serde(skip)]
     is_version: bool,
+    /// Letters of the cluster's partitions that it knows, whichever node owns them; `None` if it did not say.
+    knows: Option<Vec<String>>,
 }
 
 /// What a node's file server has answered; nothing if it was not asked.
@@ -55,6 +59,8 @@ struct Answer {
     began: Vec<Beginning>,
     /// The partitions that it serves; `None` if it did not say.
     serves: Option<Vec<PartitionId>>,
+    /// Letters of the cluster's partitions that it knows; `None` if it did not say.
+    knows: Option<Vec<String>>,
 }
 
 impl Answer {
@@ -154,6 +160,9 @@ pub(super) fn status(context: &Context) -> Result<()> {
         line("the nodes run different versions: upgrade the others, one after the other")?;
     }
     context.format.rows(&shown.partitions)?;
+    if let Some(differing) = shown.differing() {
+        line(differing)?;
+    }
     if shown.service_addresses.is_empty() {
         return Ok(());
     }
@@ -182,6 +191,7 @@ fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Answer> {
                     began: Beginning::of(&client, server),
                     // An anonymous caller does not learn that.
                     serves: (!context.is_anonymous()).then_some(ids),
+                    knows: known_partitions(&client, server),
                 }
             }
             Err(why) => Answer { server: Some(why), ..Answer::default() },
@@ -193,7 +203,34 @@ fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Answer> {
     })
 }
 
+/// Returns the letters of the partitions that a node knows.
+fn known_partitions(client: &CellClient, server: Ipv4Addr) -> Option<Vec<String>> {
+    let connection = client.connection(server, Interface::Volumes);
+    let reply = vol::x_list_partitions(&*connection, &vol::XListPartitionsRequest).ok()?;
+    let id = |index: &i32| PartitionId::from_index(u32::try_from(*index).ok()?);
+    Some(reply.partitions.iter().filter_map(id).map(PartitionId::letters).collect())
+}
+
 impl Shown {
+    /// Describes the partitions that each node knows, if they are not the same.
+    fn differing(&self) -> Option<String> {
+        let known: Vec<(&str, String)> = self
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node.node.as_str(), node.knows.as_ref()?.join(", "))))
+            .collect();
+        let (_, first) = known.first()?;
+        if known.iter().all(|(_, letters)| letters == first) {
+            return None;
+        }
+        let nodes: Vec<String> = known.iter().map(|(node, letters)| format!("{node} {letters}")).collect();
+        Some(format!(
+            "the nodes know different partitions: {}. They follow the cluster's within seconds, unless they do not reach the bucket \
+             or their program is older",
+            nodes.join("; ")
+        ))
+    }
+
     /// Whether the nodes that have answered run different versions.
     fn has_versions(&self) -> bool {
         let mut versions: Vec<_> =
@@ -243,6 +280,7 @@ impl Shown {
             takes_addresses: seen.record.takes_addresses,
             server: answer.server,
             is_version: answer.is_version,
+            knows: answer.knows,
         };
         Shown {
             bucket: cluster.bucket.address.to_string(),
@@ -368,6 +406,29 @@ mod tests {
         assert_eq!([version.state(b), Answer::default().state(b)], ["owned"; 2], "it is not known");
         let silent = Answer { server: Some("the server does not answer".into()), ..Answer::default() };
         assert_eq!(silent.state(b), "owner does not answer");
+    }
+
+    #[test]
+    fn nodes_that_know_different_partitions_are_named() {
+        let node = |name: &str, knows: Option<&[&str]>| NodeRow {
+            node: name.into(),
+            state: "live",
+            addresses: Vec::new(),
+            lease_changed_seconds: None,
+            partitions: Vec::new(),
+            takes_addresses: false,
+            server: None,
+            is_version: false,
+            knows: knows.map(|knows| knows.iter().map(ToString::to_string).collect()),
+        };
+        let differing = |nodes: Vec<NodeRow>| {
+            let (partitions, service_addresses) = Default::default();
+            Shown { bucket: String::new(), nodes, partitions, service_addresses }.differing()
+        };
+        let same = vec![node("x", Some(&["a", "b"])), node("y", None), node("z", Some(&["a", "b"]))];
+        assert_eq!(differing(same), None);
+        let other = differing(vec![node("x", Some(&["a", "b"])), node("z", Some(&["a"]))]).unwrap();
+        assert!(other.contains("x a, b; z a."), "{other}");
     }
 
     #[test]
