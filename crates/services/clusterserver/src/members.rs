@@ -71,7 +71,7 @@ impl Members {
         self.list.write().read = Some(begun);
     }
 
-    /// A partition was added to the cluster: volumes may be there, whoever owns it.
+    /// A partition was added to the cluster: volumes may be there.
     pub fn follow(&self, partition: &PartitionName) {
         self.member.follow(partition);
         let mut list = self.list.write();

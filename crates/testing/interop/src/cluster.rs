@@ -3,6 +3,7 @@
 use crate::cell::Cell;
 use crate::seaweed::Seaweed;
 use anyhow::{Context, Result, ensure};
+use cluster_proto::ClusterRecord;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,8 @@ pub struct Plan {
     /// Whether `cellar cluster init` and `join` set the nodes up. Each of them probes the bucket for some 20 s. Otherwise the
     /// nodes have the configuration that these commands would write; clusters with databases need the commands.
     pub by_commands: bool,
+    /// Whether the bucket has the object that `cellar cluster init` writes, without the commands. Then partitions are not probed.
+    pub has_record: bool,
 }
 
 impl Plan {
@@ -59,6 +62,7 @@ impl Plan {
             has_databases: false,
             copies_mb: 256,
             by_commands: false,
+            has_record: false,
         }
     }
 
@@ -76,6 +80,9 @@ impl Plan {
             Cell::start_configured(self.host.0, self.host.1, "")?
         };
         Seaweed::start(&host, &[BUCKET])?;
+        if self.has_record {
+            self.write_record(&host)?;
+        }
         let mut cluster = Cluster { host, nodes: Vec::new(), plan: self };
         for place in self.nodes {
             let node = self.prepare(&cluster, place)?;
@@ -87,6 +94,18 @@ impl Plan {
         cluster.nodes.iter_mut().try_for_each(Cell::start_cellar_alone)?;
         cluster.wait()?;
         Ok(cluster)
+    }
+
+    /// Writes the list of partitions. SeaweedFS's filer shows the objects as files.
+    fn write_record(&self, host: &Cell) -> Result<()> {
+        let folder = PLACE.rsplit('/').next().unwrap_or_default();
+        let ids = self.partitions.iter().map(|letters| letters.parse().map_err(anyhow::Error::msg));
+        let record = ClusterRecord::new(folder.parse()?, ids.collect::<Result<_>>()?);
+        let file = host.scratch()?.join("record");
+        std::fs::write(&file, record.context("no partitions")?.encode())?;
+        let object = format!("http://127.0.0.1:8888/buckets/{BUCKET}/{}", ClusterRecord::object(folder));
+        let data = format!("--data-binary @{} -H 'Content-Type: text/plain'", file.display());
+        host.shell(&format!("curl -sSf -X PUT {data} {object}"))?.ok().map(drop)
     }
 
     /// Makes a host a node, without starting it.

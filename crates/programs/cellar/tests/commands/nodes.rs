@@ -112,7 +112,7 @@ fn check_takeover(takeover: &Value, from: usize, stages: &[&str]) -> Duration {
     Duration::from_nanos(ns("total"))
 }
 
-pub(crate) fn name(index: usize) -> String {
+fn name(index: usize) -> String {
     format!("n{index}")
 }
 

@@ -5,30 +5,32 @@ use crate::Test;
 use crate::tests::series::{Series, check_files};
 use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
-use cluster_proto::ClusterRecord;
-use interop::cluster::{BUCKET, Cluster, PLACE, Plan};
-use std::time::{Instant, SystemTime};
+use interop::cluster::{Cluster, Plan};
+use std::time::{Duration, Instant, SystemTime};
 
 pub(super) fn tests() -> Vec<Test> {
     vec![Test { name: "cluster-partitions", needs: super::NEEDS, run: partitions }]
 }
 
-const GROWING: Plan = Plan { partitions: &["b"], ..PLAN };
+const GROWING: Plan = Plan { partitions: &["b"], has_record: true, ..PLAN };
 
 const ADD: &str = "cellar cluster partitions add d";
 const REMOVE: &str = "cellar cluster partitions remove d";
+
+/// A volume in the new partition for each node.
+const USED: [&str; 3] = ["used0", "used1", "used2"];
 
 /// Acknowledged changes of a client between two events.
 const CHANGES: usize = 20;
 
 /// Longest pause of a client of another partition, on a busy machine.
-const PAUSE: std::time::Duration = std::time::Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(5);
 
 fn partitions() -> Result<()> {
     let mut cluster = GROWING.start()?;
-    write_record(&cluster)?;
+    cluster.give("b", 0)?;
     cluster.create_volume("data")?;
-    let pulse = Series::pulse(&cluster.host, cluster.nodes[1].address, "data")?;
+    let pulse = Series::pulse(&cluster.host, cluster.nodes[2].address, "data")?;
     pulse.more(CHANGES)?;
     let begun = SystemTime::now();
     added(&cluster).with_context(|| cluster.logs())?;
@@ -42,21 +44,6 @@ fn partitions() -> Result<()> {
     drop(pulse);
     check_files(&cluster.host, "data", files)?;
     cluster.end().with_context(|| cluster.logs())
-}
-
-/// Writes the object that `cellar cluster init` would write, which takes longer because it probes the bucket.
-fn write_record(cluster: &Cluster) -> Result<()> {
-    let folder = PLACE.rsplit('/').next().unwrap_or_default();
-    let ids = GROWING.partitions.iter().map(|letters| letters.parse().map_err(anyhow::Error::msg));
-    let record = ClusterRecord::new(folder.parse()?, ids.collect::<Result<_>>()?).context("no partitions")?;
-    let file = cluster.host.scratch()?.join("record");
-    std::fs::write(&file, record.encode())?;
-    // SeaweedFS's filer shows the objects as files.
-    let object = format!("http://127.0.0.1:8888/buckets/{BUCKET}/{}", ClusterRecord::object(folder));
-    let put =
-        format!("curl -sSf -X PUT --data-binary @{} -H 'Content-Type: text/plain' {object}", file.display());
-    cluster.host.shell(&put)?.ok().context(put)?;
-    Ok(())
 }
 
 /// Runs a command with the configuration of a node.
@@ -81,9 +68,9 @@ fn added(cluster: &Cluster) -> Result<()> {
         let parts = cluster.host.run(&format!("vos listpart {} -localauth", node.address))?.ok()?;
         ensure!(parts.contains("/vicepd"), "{}: {parts}", node.name);
     }
-    cluster.create_volume_in("used", "d")?;
-    for node in &cluster.nodes {
-        let pulse = Series::pulse(&cluster.host, node.address, "used")?;
+    for (node, volume) in cluster.nodes.iter().zip(USED) {
+        cluster.create_volume_in(volume, "d")?;
+        let pulse = Series::pulse(&cluster.host, node.address, volume)?;
         pulse.more(CHANGES)?;
         ensure!(pulse.failures()?.is_empty(), "{}: {:?}", node.name, pulse.failures()?);
     }
@@ -95,14 +82,14 @@ fn refused(cluster: &Cluster) -> Result<()> {
     let again = on(cluster, 0, ADD)?;
     ensure!(again.status != 0 && again.text.contains("has /vicepd already"), "{}", again.text);
     let used = on(cluster, 1, REMOVE)?;
-    ensure!(used.status != 0 && used.text.contains("2 volumes are on it"), "{}", used.text);
+    ensure!(used.status != 0 && used.text.contains("4 volumes are on it"), "{}", used.text);
     Ok(())
 }
 
 /// An empty one is removed while a node is down, which does not serve it when it comes back with the old list.
 fn removed(cluster: &mut Cluster) -> Result<()> {
     on(cluster, 1, ADD)?.ok()?;
-    for volume in ["more", "used"] {
+    for volume in USED.iter().chain(&["more"]) {
         cluster.host.run(&format!("vos remove -id {volume} -localauth"))?.ok()?;
     }
     cluster.nodes[1].end_cellar("TERM")?;
