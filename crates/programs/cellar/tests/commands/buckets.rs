@@ -37,6 +37,7 @@ mod with {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::path::Path;
+    use tls_server::{Identity, TlsServer};
 
     fn partition(folder: &Path) -> String {
         format!(
@@ -87,6 +88,33 @@ mod with {
             assert!(output.status.code() == Some(1) && error.contains(words), "{wrong}: {error}");
             assert!(!error.contains("s3cret"), "{error}");
         }
+    }
+
+    /// Neither what was not proved nor what the environment allows is used.
+    #[test]
+    fn a_probe_trusts_no_unknown_authority() {
+        let (folder, server) = (tempfile::tempdir().unwrap(), TlsServer::start(Identity::Good));
+        let (key, ca) = (folder.path().join("key"), folder.path().join("ca"));
+        let text = b"aws_access_key_id = AKIDAKID\naws_secret_access_key = s3cret\n";
+        cellar_config::files::replace(&key, text).unwrap();
+        std::fs::write(&ca, server.authority()).unwrap();
+        let probe = |options: &[&str]| {
+            let endpoint = server.endpoint();
+            let mut probe = cellar(&["bucket", "probe", "s3://b/p", "--endpoint", &endpoint]);
+            probe.args(["--credentials-file", key.to_str().unwrap()]).args(options);
+            probe.env("AWS_ALLOW_HTTP", "true").env("AWS_ALLOW_INVALID_CERTIFICATES", "true");
+            let output = probe.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+            assert!(output.status.code() == Some(1) && !said.contains("s3cret"), "{said}");
+            said
+        };
+        let said = probe(&[]);
+        assert!(said.contains("invalid peer certificate: UnknownIssuer"), "{said}");
+        assert_eq!(server.arrived().requests, <[String; 0]>::default());
+        server.always_answer("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>");
+        let said = probe(&["--ca-file", ca.to_str().unwrap()]);
+        assert!(said.contains("AccessDenied"), "{said}");
+        assert!(!server.arrived().requests.is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A bucket whose errors do not show the key that the requests were signed with.
 //!
 //! Servers of S3 describe a refused request in their answers, and `object_store` puts those into its errors: with the id
-//! of the key, what was signed, which contains a session token, and the signature.
+//! of the key, what was signed, which contains a session token, the token itself, and the signature.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,9 +14,10 @@ use object_store::{
 };
 use std::ops::Range;
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// Elements of answers that are left out of errors.
-const HIDDEN: [&str; 7] = [
+const HIDDEN: [&str; 8] = [
     "AWSAccessKeyId",
     "AccessKeyId",
     "CanonicalRequest",
@@ -24,18 +25,19 @@ const HIDDEN: [&str; 7] = [
     "SignatureProvided",
     "StringToSign",
     "StringToSignBytes",
+    "Token-0",
 ];
 
 /// What is shown in their place.
 const MASK: &str = "...";
 
-/// A shorter id of a key may be part of a word.
-const ID_BYTES_MIN: usize = 8;
+/// A shorter part of a key may be part of a word.
+const PART_BYTES_MIN: usize = 8;
 
 /// The key that requests are signed with.
 pub(super) trait Key: Send + Sync {
-    /// Returns the id of the present key, if it is known.
-    fn id(&self) -> Option<String>;
+    /// Returns the parts of the present key that are known: its id, the secret key, the session token.
+    fn parts(&self) -> Vec<Zeroizing<String>>;
 
     /// A request was refused: another key may be needed.
     fn refused(&self);
@@ -59,7 +61,7 @@ impl Discreet {
             self.key.refused();
         }
         let hidden = |source: Box<dyn std::error::Error + Send + Sync>| {
-            without_key(&crate::with_causes(&*source), self.key.id().as_deref()).into()
+            without_key(&crate::with_causes(&*source), &self.key.parts()).into()
         };
         match error {
             Error::Generic { store, source } => Error::Generic { store, source: hidden(source) },
@@ -101,15 +103,15 @@ fn may_be_of_key(error: &Error) -> bool {
     }
 }
 
-fn without_key(text: &str, key_id: Option<&str>) -> String {
+fn without_key(text: &str, parts: &[Zeroizing<String>]) -> String {
     let mut text = text.to_owned();
     for element in HIDDEN {
         text = without_element(&text, element);
     }
-    match key_id.filter(|id| id.len() >= ID_BYTES_MIN) {
-        Some(id) => text.replace(id, MASK),
-        None => text,
-    }
+    parts
+        .iter()
+        .filter(|part| part.len() >= PART_BYTES_MIN)
+        .fold(text, |text, part| text.replace(part.as_str(), MASK))
 }
 
 /// Masks the contents of all elements of this name; of one that does not end, everything after its begin.
@@ -210,8 +212,8 @@ mod tests {
     struct Refusals(AtomicU32);
 
     impl Key for Refusals {
-        fn id(&self) -> Option<String> {
-            None
+        fn parts(&self) -> Vec<Zeroizing<String>> {
+            Vec::new()
         }
 
         fn refused(&self) {
@@ -249,9 +251,12 @@ mod tests {
             ),
             ("the key AKIAIOSFODNN7 is unknown", "the key ... is unknown"),
             ("</AWSAccessKeyId> no bucket", "</AWSAccessKeyId> no bucket"),
+            ("<Token-0>of another key</Token-0>", "<Token-0>...</Token-0>"),
+            ("AKIAIOSFODNN7 with wJalrXUtnFEMI/K7", "... with ..."),
         ] {
-            assert_eq!(without_key(text, Some("AKIAIOSFODNN7")), shown);
+            let parts = ["AKIAIOSFODNN7", "wJalrXUtnFEMI/K7"];
+            assert_eq!(without_key(text, &parts.map(|part| Zeroizing::new(part.into()))), shown);
         }
-        assert_eq!(without_key("no such key", Some("key")), "no such key");
+        assert_eq!(without_key("no such key", &[Zeroizing::new("key".into())]), "no such key");
     }
 }

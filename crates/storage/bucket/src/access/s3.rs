@@ -24,7 +24,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Variables that would weaken what the configuration says, or change what this crate relies on. Their names are those
 /// of `object_store`'s keys without `aws_`.
-const IGNORED: [&str; 8] = [
+const IGNORED: [&str; 9] = [
     "AWS_ALLOW_HTTP",
     "AWS_ALLOW_INVALID_CERTIFICATES",
     "AWS_BUCKET",
@@ -33,6 +33,7 @@ const IGNORED: [&str; 8] = [
     "AWS_ENDPOINT",
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
+    "AWS_SKIP_SIGNATURE",
 ];
 
 /// Sets up a client. Its errors contain no credentials.
@@ -90,7 +91,7 @@ fn of_variables(
         (AmazonS3Builder::new(), ClientOptions::new().with_connect_timeout(CONNECT_LIMIT));
     for (name, value) in variables {
         let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
-        if !name.starts_with("AWS_") || IGNORED.contains(&name) {
+        if !name.starts_with("AWS_") || IGNORED.iter().any(|ignored| name.eq_ignore_ascii_case(ignored)) {
             continue;
         }
         match name.to_ascii_lowercase().parse() {
@@ -107,8 +108,9 @@ fn of_variables(
 struct EnvironmentKey;
 
 impl Key for EnvironmentKey {
-    fn id(&self) -> Option<String> {
-        std::env::var("AWS_ACCESS_KEY_ID").ok()
+    fn parts(&self) -> Vec<Zeroizing<String>> {
+        let names = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_TOKEN"];
+        names.into_iter().filter_map(|name| std::env::var(name).ok()).map(Zeroizing::new).collect()
     }
 
     fn refused(&self) {}
@@ -163,8 +165,16 @@ impl FileCredentials {
 }
 
 impl Key for FileCredentials {
-    fn id(&self) -> Option<String> {
-        self.known.lock().as_ref().map(|known| known.credential.key_id.clone())
+    fn parts(&self) -> Vec<Zeroizing<String>> {
+        let known = self.known.lock();
+        let Some(Known { credential, .. }) = known.as_ref() else { return Vec::new() };
+        let AwsCredential { key_id, secret_key, token } = &**credential;
+        [Some(key_id), Some(secret_key), token.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .map(Zeroizing::new)
+            .collect()
     }
 
     fn refused(&self) {
@@ -274,7 +284,7 @@ mod tests {
         assert_eq!(key(Duration::ZERO), "KEY0");
         file.refused();
         assert_eq!(key(REREAD_MIN / 2), "KEY0");
-        assert_eq!((key(REREAD_MIN), file.id()), ("KEY1".into(), Some("KEY1".into())));
+        assert_eq!((key(REREAD_MIN), file.parts()[0].as_str()), ("KEY1".into(), "KEY1"));
         // Without a refusal of this one, as late as ever.
         assert_eq!(key(2 * REREAD_MIN), "KEY1");
         file.refused();
