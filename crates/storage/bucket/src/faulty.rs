@@ -9,7 +9,8 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    UploadPart,
 };
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -17,6 +18,7 @@ use rand::{Rng, SeedableRng};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How often each fault happens, in requests of a thousand; the sum is at most 1000.
@@ -45,6 +47,9 @@ const LATE_REQUESTS_MAX: u64 = 30;
 /// Longest delay of an answer.
 const DELAY_MAX: Duration = Duration::from_secs(3);
 
+/// Delay of an answer that denies that an object exists.
+const HIDDEN_DELAY: Duration = Duration::from_millis(20);
+
 /// What the faults did, to prove that a test met them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
@@ -72,6 +77,12 @@ pub struct Met {
     pub partial: u64,
     /// Requests while the bucket was [away](FaultyBucket::set_away).
     pub away: u64,
+    /// Those of them that were answered as without a right.
+    pub denied: u64,
+    /// Reads of objects that exist, answered as if they did not.
+    pub hidden: u64,
+    /// Parts, completions and ends of uploads in parts that failed.
+    pub uploads: u64,
     /// Objects that were removed.
     pub removed: u64,
 }
@@ -92,9 +103,12 @@ impl Met {
         self.partial += other.partial;
         self.removed += other.removed;
         self.away += other.away;
+        self.denied += other.denied;
+        self.hidden += other.hidden;
+        self.uploads += other.uploads;
     }
 
-    /// Returns all counts but that of reads that broke off, which only tests of such reads have.
+    /// Returns the counts of the faults that all histories have.
     pub fn all(&self) -> [u64; 11] {
         [
             self.requests,
@@ -142,6 +156,10 @@ pub enum Away {
     Silent,
     /// It does not exist.
     Missing,
+    /// No request is permitted, as with a key that has expired (403).
+    Denied,
+    /// Reads find no object, though it exists and lists show it (404). The other faults go on.
+    Hiding,
 }
 
 #[derive(Clone, Debug)]
@@ -157,6 +175,7 @@ enum Fate {
     Done,
     Refused,
     NoBucket,
+    Denied,
     Lost,
     OwnConflict,
     Late,
@@ -233,6 +252,7 @@ impl FaultyBucket {
             Fate::Done => self.carry_out(write).await,
             Fate::Refused => Err(unavailable()),
             Fate::NoBucket => Err(no_bucket()),
+            Fate::Denied => Err(denied()),
             Fate::Lost => self.carry_out(write).await.and(Err(unavailable())),
             Fate::OwnConflict => {
                 let conflict = conflict(&write);
@@ -266,12 +286,25 @@ impl FaultyBucket {
             Fate::Done | Fate::OwnConflict | Fate::Repeated => Ok(()),
             Fate::Refused | Fate::Lost | Fate::Late => Err(unavailable()),
             Fate::NoBucket => Err(no_bucket()),
+            Fate::Denied => Err(denied()),
             Fate::Delayed(delay) => {
                 tokio::time::sleep(delay).await;
                 Ok(())
             }
             Fate::Hung(_) => pending().await,
         }
+    }
+
+    /// Fails if reads find nothing. What does not exist is reported by the read itself.
+    async fn hide(&self, location: &Path) -> Result<()> {
+        let is_hidden = self.state.lock().away == Some(Away::Hiding);
+        if is_hidden && self.inner.head(location).await.is_ok() {
+            self.state.lock().met.hidden += 1;
+            // Whoever repeats the request at once repeats it until his time is over.
+            tokio::time::sleep(HIDDEN_DELAY).await;
+            return Err(Error::NotFound { path: location.to_string(), source: "404 NoSuchKey".into() });
+        }
+        Ok(())
     }
 
     /// A list that may end with an error after some entries.
@@ -302,19 +335,22 @@ impl State {
         if self.cut_at.is_some_and(|cut_at| now > cut_at) {
             self.away = Some(Away::Failing);
         }
-        if let Some(away) = self.away {
+        let away = match self.away {
+            Some(Away::Failing) => Some(Fate::Refused),
+            Some(Away::Silent) => Some(Fate::Hung(false)),
+            Some(Away::Missing) => Some(Fate::NoBucket),
+            Some(Away::Denied) => Some(Fate::Denied),
+            Some(Away::Hiding) | None => None,
+        };
+        if let Some(fate) = away {
             self.met.away += 1;
-            let fate = match away {
-                Away::Failing => Fate::Refused,
-                Away::Silent => Fate::Hung(false),
-                Away::Missing => Fate::NoBucket,
-            };
+            self.met.denied += u64::from(fate == Fate::Denied);
             return (fate, due);
         }
         let fate = self.draw();
         let met = &mut self.met;
         match fate {
-            Fate::Done | Fate::NoBucket => {}
+            Fate::Done | Fate::NoBucket | Fate::Denied => {}
             Fate::Refused => met.refused += 1,
             Fate::Lost => met.lost += 1,
             Fate::OwnConflict => met.own_conflict += u64::from(is_write),
@@ -377,6 +413,10 @@ fn unavailable() -> Error {
     Error::Generic { store: "FaultyBucket", source: "503 Slow Down".into() }
 }
 
+fn denied() -> Error {
+    Error::PermissionDenied { path: "faulty".into(), source: "403 Forbidden: ExpiredToken".into() }
+}
+
 fn no_bucket() -> Error {
     Error::NotFound { path: "faulty".into(), source: "404 NoSuchBucket".into() }
 }
@@ -411,11 +451,13 @@ impl ObjectStore for FaultyBucket {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         self.before_read().await?;
-        self.inner.put_multipart_opts(location, options).await
+        let upload = self.inner.put_multipart_opts(location, options).await?;
+        Ok(Box::new(FaultyUpload { upload, bucket: self.clone(), is_whole: Arc::new(AtomicBool::new(true)) }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.before_read().await?;
+        self.hide(location).await?;
         let found = self.inner.get_opts(location, options).await?;
         if !self.state.lock().breaks_off() {
             return Ok(found);
@@ -432,6 +474,7 @@ impl ObjectStore for FaultyBucket {
 
     async fn get_ranges(&self, location: &Path, ranges: &[std::ops::Range<u64>]) -> Result<Vec<Bytes>> {
         self.before_read().await?;
+        self.hide(location).await?;
         if self.state.lock().breaks_off() {
             return Err(unavailable());
         }
@@ -471,5 +514,64 @@ impl ObjectStore for FaultyBucket {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.write(Write::Copy(from.clone(), to.clone(), options)).await.map(drop)
+    }
+}
+
+/// An object that is created in parts. Without all of them it cannot be completed.
+#[derive(Debug)]
+struct FaultyUpload {
+    upload: Box<dyn MultipartUpload>,
+    bucket: FaultyBucket,
+    is_whole: Arc<AtomicBool>,
+}
+
+impl FaultyBucket {
+    /// Carries a request of an upload out or not, by the faults of reads and lost answers.
+    async fn upload<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
+        let is_lost = match self.meet(true).await {
+            Fate::Done | Fate::OwnConflict | Fate::Repeated => false,
+            Fate::Lost | Fate::Late => true,
+            Fate::Delayed(delay) => {
+                tokio::time::sleep(delay).await;
+                false
+            }
+            Fate::Hung(_) => pending().await,
+            fate @ (Fate::Refused | Fate::NoBucket | Fate::Denied) => {
+                self.state.lock().met.uploads += 1;
+                return Err(if fate == Fate::Denied { denied() } else { unavailable() });
+            }
+        };
+        let done = request.await;
+        if is_lost {
+            self.state.lock().met.uploads += 1;
+            return Err(unavailable());
+        }
+        done
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for FaultyUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let (part, bucket, is_whole) =
+            (self.upload.put_part(data), self.bucket.clone(), Arc::clone(&self.is_whole));
+        Box::pin(async move {
+            let done = bucket.upload(part).await;
+            if done.is_err() {
+                is_whole.store(false, Relaxed);
+            }
+            done
+        })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        if !self.is_whole.load(Relaxed) {
+            return Err(Error::Generic { store: "FaultyBucket", source: "400 InvalidPart".into() });
+        }
+        self.bucket.clone().upload(self.upload.complete()).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.bucket.clone().upload(self.upload.abort()).await
     }
 }

@@ -1,6 +1,6 @@
 //! Hundreds of seeded histories of file data in a bucket that refuses, delays, loses, repeats and never answers
 //! requests and whose answers break off, of processes that crash, and of processes that go on after another has taken
-//! over. After every open, each chunk that the metadata references reads back correctly; every other chunk reads back
+//! over. A bucket that permits nothing, or denies that objects exist, is served again by the same process afterwards. After every open, each chunk that the metadata references reads back correctly; every other chunk reads back
 //! correctly or is reported as not there, and never returns other bytes. At the end the bucket has no object that
 //! nothing references.
 //!
@@ -234,6 +234,9 @@ struct History {
     /// Whether this process has searched for orphans.
     recounted: bool,
     released: u64,
+    /// Whether the bucket denies that objects exist, and number of calls that failed since it did.
+    is_hiding: bool,
+    hidden_errors: u64,
     seen: Seen,
 }
 
@@ -325,6 +328,8 @@ impl History {
             first_segment: 0,
             recounted: false,
             released: 0,
+            is_hiding: false,
+            hidden_errors: 0,
             seen: Seen::default(),
         };
         history.open(Arc::new(MemoryMeta::new()));
@@ -404,6 +409,11 @@ impl History {
             Ok(done) => Some(done),
             Err(StoreError::Unavailable { .. }) => {
                 self.seen.unavailable += 1;
+                None
+            }
+            Err(StoreError::Damaged { place, .. }) if self.is_hiding => {
+                assert!(place.contains("p1/chunks"), "the error names no object: {place}");
+                self.hidden_errors += 1;
                 None
             }
             Err(other) => panic!("{other}"),
@@ -704,8 +714,9 @@ impl History {
     /// Makes the bucket unreachable for some time. Afterwards the same process serves again.
     fn outage(&mut self) {
         self.seen.outages += 1;
-        let away = if self.rng.random() { Away::Failing } else { Away::Silent };
+        let away = [Away::Failing, Away::Silent, Away::Denied, Away::Hiding][self.rng.random_range(0..4)];
         self.bucket.set_away(Some(away));
+        self.is_hiding = away == Away::Hiding;
         for _ in 0..self.rng.random_range(1..6) {
             match self.rng.random_range(0..6) {
                 0 => _ = self.append(),
@@ -721,6 +732,7 @@ impl History {
             }
         }
         self.bucket.set_away(None);
+        self.is_hiding = false;
         self.set_faults(false);
         assert!(self.sync(), "it does not serve again after an outage");
         let unavailable = self.seen.unavailable;
@@ -754,6 +766,11 @@ impl History {
             }
             Err(StoreError::Unavailable { .. }) => {
                 self.seen.unavailable += 1;
+                false
+            }
+            Err(StoreError::Damaged { place, .. }) if self.is_hiding => {
+                assert!(place.contains("p1/chunks"), "the error names no object: {place}");
+                self.hidden_errors += 1;
                 false
             }
             Err(error) if expect_good => panic!("{address:?}: {error}"),
@@ -822,7 +839,8 @@ fn synced_chunks_survive_and_no_read_is_wrong() {
     });
     println!("{histories} histories: {all:?}, the last: {seen:?}\n{met:?}");
     if histories >= HISTORIES {
-        assert!(all.iter().chain(&met.all()).chain([&met.cut]).all(|count| *count > 20), "{all:?} {met:?}");
+        let others = [met.cut, met.denied, met.hidden];
+        assert!(all.iter().chain(&met.all()).chain(&others).all(|count| *count > 20), "{all:?} {met:?}");
     }
 }
 

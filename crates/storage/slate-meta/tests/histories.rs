@@ -1,8 +1,9 @@
 //! Thousands of seeded histories of a database in a bucket that refuses, delays, loses, repeats and never answers
-//! requests, of processes that crash, and of processes that sleep while another takes over. After every open, the
+//! requests, and whose answers break off, of processes that crash, and of processes that sleep while another takes over. After every open, the
 //! database is a prefix of the commits of the process before, and it has every acknowledged one. After a takeover, the
-//! earlier process gets no acknowledgement of a commit that its successor does not have. After an outage the database
-//! serves again without being opened again.
+//! earlier process gets no acknowledgement of a commit that its successor does not have. After an outage, or a time
+//! without permission, the database serves again without being opened again. A bucket that denies that an object exists
+//! may close the database or prevent an open, but nothing is missing in what is read or opened.
 //!
 //! Each process has a runtime and a clock of its own that runs only while it is called, so a history takes
 //! milliseconds, and a process that is not called is one that sleeps. `CELLAR_BUCKET_COUNT=n` sets the number of
@@ -56,6 +57,9 @@ struct Seen {
     failed_opens: u64,
     /// Databases that SlateDB closed though no other process had opened them.
     closed: u64,
+    /// Calls that failed since the bucket denied that an object exists, and opens.
+    missing: u64,
+    missing_opens: u64,
 }
 
 /// A process with the database open.
@@ -113,6 +117,7 @@ struct History {
     /// A process that another has taken over from, with the number of its commits that the other found.
     zombie: Option<(Node, usize)>,
     commits: u64,
+    is_hiding: bool,
     seen: Seen,
 }
 
@@ -192,10 +197,12 @@ impl History {
             node: None,
             zombie: None,
             commits: 0,
+            is_hiding: false,
             seen: Seen::default(),
         };
         history.node = Some(history.open());
         history.bucket.set_faults(faults);
+        history.bucket.set_cut(u32::try_from(seed % 3).unwrap_or(0) * 50);
         history
     }
 
@@ -203,42 +210,51 @@ impl History {
         self.node.as_mut().unwrap()
     }
 
+    /// Tries once to open the database in a new process.
+    fn try_open(&mut self) -> Result<Node, StoreError> {
+        self.nodes += 1;
+        let garbage_age =
+            self.rng.random_bool(0.5).then(|| Duration::from_secs(self.rng.random_range(1..60)));
+        let runtime =
+            Arc::new(Builder::new_current_thread().enable_time().start_paused(true).build().unwrap());
+        let config = SlateConfig {
+            patience: PATIENCE,
+            request_limit: Duration::from_secs(5),
+            garbage_age,
+            seed: Some(self.seed << 20 | self.nodes),
+            ..SlateConfig::default()
+        };
+        let bucket = Arc::new(self.bucket.clone());
+        let engine = SlateEngine::with_runtime(Arc::clone(&runtime), bucket, "p1", config);
+        let options = MetaOptions { families: &FAMILIES, config: self.limits, ..MetaOptions::default() };
+        let opened = engine.open(Path::new(FOLDER), &options).and_then(|meta| {
+            let records = records_of(&*meta, false)?;
+            Ok((meta, records))
+        });
+        match opened {
+            Ok((meta, records)) => {
+                let states = vec![(CommitNumber(0), records)];
+                Ok(Node { runtime, engine: Some(engine), meta: Some(meta), states, durable: 0 })
+            }
+            Err(error) => {
+                engine.abandon();
+                Err(error)
+            }
+        }
+    }
+
     /// Opens the database in a new process.
     fn open(&mut self) -> Node {
         let mut last = None;
         for _ in 0..OPENS_MAX {
-            self.nodes += 1;
-            let garbage_age =
-                self.rng.random_bool(0.5).then(|| Duration::from_secs(self.rng.random_range(1..60)));
-            let runtime =
-                Arc::new(Builder::new_current_thread().enable_time().start_paused(true).build().unwrap());
-            let config = SlateConfig {
-                patience: PATIENCE,
-                request_limit: Duration::from_secs(5),
-                garbage_age,
-                seed: Some(self.seed << 20 | self.nodes),
-                ..SlateConfig::default()
-            };
-            let bucket = Arc::new(self.bucket.clone());
-            let engine = SlateEngine::with_runtime(Arc::clone(&runtime), bucket, "p1", config);
-            let options = MetaOptions { families: &FAMILIES, config: self.limits, ..MetaOptions::default() };
-            let opened = engine.open(Path::new(FOLDER), &options).and_then(|meta| {
-                let records = records_of(&*meta, false)?;
-                Ok((meta, records))
-            });
-            match opened {
-                Ok((meta, records)) => {
-                    let (engine, meta) = (Some(engine), Some(meta));
-                    let states = vec![(CommitNumber(0), records)];
-                    return Node { runtime, engine, meta, states, durable: 0 };
-                }
+            match self.try_open() {
+                Ok(node) => return node,
                 Err(error @ StoreError::Unavailable { .. }) => {
                     self.seen.failed_opens += 1;
                     last = Some(error);
                 }
                 Err(other) => panic!("{other}"),
             }
-            engine.abandon();
         }
         panic!("it does not open any more, with {:?}; the last error: {last:?}", self.faults);
     }
@@ -247,6 +263,11 @@ impl History {
     /// of them were acknowledged. Returns the number of commits found.
     fn open_after(&mut self, states: &[(CommitNumber, Records)], durable: usize) -> usize {
         let node = self.open();
+        self.resume(node, states, durable)
+    }
+
+    /// Goes on with a process that has opened what the previous one left, as [`Self::open_after`] does.
+    fn resume(&mut self, node: Node, states: &[(CommitNumber, Records)], durable: usize) -> usize {
         let found = node.records();
         let survived = states.iter().position(|(_, records)| records == found).unwrap_or_else(|| {
             panic!(
@@ -346,6 +367,13 @@ impl History {
 
     /// Goes on after the database has failed for good, though no other process has it.
     fn reopen(&mut self, error: &StoreError) {
+        if self.is_hiding {
+            self.seen.missing += 1;
+            if self.node().meta().failure().is_none() {
+                return;
+            }
+            self.hide(false);
+        }
         println!("seed {}: closed: {error}", self.seed);
         self.seen.closed += 1;
         self.crash();
@@ -468,10 +496,66 @@ impl History {
         self.seen.fenced += 1;
     }
 
+    fn hide(&mut self, is_hiding: bool) {
+        self.is_hiding = is_hiding;
+        self.bucket.set_away(is_hiding.then_some(Away::Hiding));
+    }
+
+    /// The bucket denies for some time that objects exist. What is read then is right or an error, and so is what a
+    /// process finds that opens the database meanwhile. Afterwards everything is there.
+    fn hiding(&mut self) {
+        self.hide(true);
+        for _ in 0..self.rng.random_range(1..8) {
+            match self.rng.random_range(0..6) {
+                0 => self.commit(),
+                1 => self.sync(),
+                2 | 3 => self.read(),
+                4 => {
+                    let time = Duration::from_secs(self.rng.random_range(0..20));
+                    self.node().rest(time);
+                }
+                _ => self.crash_hidden(),
+            }
+        }
+        self.hide(false);
+        self.bucket.set_faults(Faults::default());
+        // Perhaps it could not see that an object was its own, which counts as another process's.
+        self.sync();
+        if self.node().meta().failure().is_some() {
+            self.seen.closed += 1;
+            self.crash();
+        }
+        self.serves();
+        self.bucket.set_faults(self.faults);
+    }
+
+    /// Ends the process, and opens the database while objects are hidden, if that is possible.
+    fn crash_hidden(&mut self) {
+        let (states, durable) = self.node.take().unwrap().crash();
+        match self.try_open() {
+            Ok(node) => _ = self.resume(node, &states, durable),
+            Err(error) => {
+                self.seen.missing_opens += 1;
+                if !matches!(error, StoreError::Unavailable { .. }) {
+                    println!("seed {}: cannot open: {error}", self.seed);
+                }
+                let is_hiding = self.is_hiding;
+                self.hide(false);
+                self.open_after(&states, durable);
+                self.hide(is_hiding);
+            }
+        }
+    }
+
     /// Makes the bucket unreachable for some time. Afterwards the database serves again as it is.
     fn outage(&mut self) {
         self.seen.outages += 1;
-        let away = if self.rng.random() { Away::Failing } else { Away::Silent };
+        let away = match self.rng.random_range(0..4) {
+            0 => return self.hiding(),
+            1 => Away::Denied,
+            2 => Away::Failing,
+            _ => Away::Silent,
+        };
         self.bucket.set_away(Some(away));
         let closed = self.seen.closed;
         for _ in 0..self.rng.random_range(1..6) {
@@ -490,6 +574,12 @@ impl History {
         }
         self.bucket.set_away(None);
         self.bucket.set_faults(Faults::default());
+        self.serves();
+        self.bucket.set_faults(self.faults);
+    }
+
+    /// Checks that a bucket without faults is used again.
+    fn serves(&mut self) {
         let newest = self.node().states.len() - 1;
         let served = (0..3).any(|_| {
             let node = self.node.as_mut().unwrap();
@@ -499,8 +589,9 @@ impl History {
         });
         assert!(served, "it does not serve again after an outage");
         self.node().durable = newest;
+        let reads = self.seen.reads;
         self.read();
-        self.bucket.set_faults(self.faults);
+        assert_eq!(self.seen.reads, reads + 1, "it does not read again after an outage");
     }
 
     /// Checks that the database opens and serves in a bucket without faults.
@@ -547,6 +638,8 @@ fn acknowledged_commits_survive_faults_crashes_and_takeovers() {
         all.full += seen.full;
         all.failed_opens += seen.failed_opens;
         all.closed += seen.closed;
+        all.missing += seen.missing;
+        all.missing_opens += seen.missing_opens;
         met.add(&faults);
     });
     println!("{histories} histories: {all:?}\n{met:?}");
@@ -563,6 +656,10 @@ fn acknowledged_commits_survive_faults_crashes_and_takeovers() {
             all.fenced,
             all.outages,
             all.unavailable,
+            all.missing_opens,
+            met.denied,
+            met.hidden,
+            met.cut,
         ];
         assert!(met.removed > 10 * histories, "garbage is hardly removed: {met:?}");
         assert!(seen.iter().chain(&met.all()).all(|count| *count > 20), "{all:?} {met:?}");

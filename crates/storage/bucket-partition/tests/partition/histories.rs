@@ -312,6 +312,7 @@ impl History {
 
     fn set_faults(&self, is_on: bool) {
         self.bucket.set_faults(if is_on { self.faults } else { Faults::default() });
+        self.bucket.set_cut(if is_on { u32::try_from(self.seed % 3).unwrap_or(0) * 50 } else { 0 });
     }
 
     fn node(&self) -> &Node {
@@ -580,7 +581,7 @@ impl History {
     /// Makes the bucket unreachable for a change, and for some time. Afterwards the same process serves again.
     fn outage(&mut self) {
         self.seen.outages += 1;
-        let away = if self.rng.random() { Away::Failing } else { Away::Silent };
+        let away = [Away::Failing, Away::Silent, Away::Denied][self.rng.random_range(0..3)];
         self.bucket.set_away(Some(away));
         match self.rng.random_range(0..4) {
             0 => self.upkeep(),
@@ -702,7 +703,10 @@ fn no_promised_change_is_lost_and_no_space_is_leaked() {
             foreign_failures,
             forgotten,
         ];
-        assert!(seen.iter().chain(&met.all()).all(|count| *count > 10), "{all:?} {met:?}");
+        assert!(
+            seen.iter().chain(&met.all()).chain(&[met.cut, met.denied]).all(|count| *count > 10),
+            "{all:?} {met:?}"
+        );
     }
 }
 
