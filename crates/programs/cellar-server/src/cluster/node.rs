@@ -220,8 +220,9 @@ impl Node {
     /// A partition was removed from the cluster. It is known until it is closed here, and [forgotten](Self::forget).
     pub(super) fn unlist(&self, partition: PartitionId) {
         let mut partitions = self.partitions.write();
-        let found = partitions.iter_mut().find(|listed| listed.id == partition);
-        found.into_iter().for_each(|listed| listed.state = None);
+        if let Some(listed) = partitions.iter_mut().find(|listed| listed.id == partition) {
+            listed.state = None;
+        }
     }
 
     /// Forgets a partition that was removed and is closed here.

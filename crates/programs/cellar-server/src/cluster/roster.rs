@@ -84,11 +84,11 @@ pub(crate) fn with_listed_partitions(
         }
     };
     forget_absent(settings, cluster, &record);
-    listed(settings, cluster, &record).map(Arc::new)
+    Ok(Arc::new(listed(settings, cluster, &record)))
 }
 
 /// Returns the settings with the partitions of the record that can be served.
-fn listed(settings: &Settings, cluster: &ClusterSettings, record: &ClusterRecord) -> Result<Settings> {
+fn listed(settings: &Settings, cluster: &ClusterSettings, record: &ClusterRecord) -> Settings {
     let configured = letters(settings.partitions.iter().map(|partition| partition.id));
     let known = letters(record.partitions());
     if configured != known {
@@ -106,7 +106,7 @@ fn listed(settings: &Settings, cluster: &ClusterSettings, record: &ClusterRecord
             Err(why) => tracing::error!(partition = %id, why = format!("{why:#}"), "{NOT_SERVED}"),
         }
     }
-    Ok(Settings { partitions, ..settings.clone() })
+    Settings { partitions, ..settings.clone() }
 }
 
 /// What is logged of a partition that the cluster has and this node cannot serve.

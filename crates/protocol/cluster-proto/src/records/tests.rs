@@ -242,9 +242,9 @@ fn partitions_of_a_cluster_are_added_and_removed() {
         (Some(PartitionState::Adding), Some(PartitionState::Served))
     );
     assert_eq!(adding.partitions(), [b, d, aa]);
-    assert_eq!(adding.without(&[d]), Some(cluster()));
+    assert_eq!(adding.clone().without(&[d]), Some(cluster()));
 
-    let changing = adding.clone().with(&[aa], PartitionState::Removing);
+    let changing = adding.with(&[aa], PartitionState::Removing);
     assert_eq!(changing.encode(), with_crc(CHANGING));
     assert_eq!(ClusterRecord::decode(&with_crc(CHANGING)), Ok(changing));
 
@@ -255,7 +255,7 @@ fn partitions_of_a_cluster_are_added_and_removed() {
     assert_eq!(removing.without(&[b]).unwrap().partitions(), [aa]);
     assert_eq!(cluster().without(&[b, aa]), None);
     let rate = |percent| LIST_FRESH * (100 + percent) / (100 - percent);
-    assert!(LIST_OUTDATED > rate(crate::CLOCK_RATE_PERCENT as u32), "whatever the clocks' rates");
+    assert!(LIST_OUTDATED > rate(crate::CLOCK_RATE_PERCENT), "whatever the clocks' rates");
     for bad in ["leaving: d\n", "adding: 9\n", "adding:d\n", "adding: b\n"] {
         let text = text.replace("adding: d\n", bad);
         assert!(ClusterRecord::decode(&with_crc(&text)).is_err(), "{bad}");

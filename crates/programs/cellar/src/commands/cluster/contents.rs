@@ -59,7 +59,7 @@ impl Contents {
         let Some(server) = owner(cluster, id)? else { return Ok(Contents::default()) };
         let volumes = client.connection(server, Interface::Volumes);
         let partition = id.index().cast_signed();
-        let request = vol::ListVolumesRequest { partition, flags: 0, ..Default::default() };
+        let request = vol::ListVolumesRequest { partition, flags: 0 };
         let listed =
             vol::list_volumes(&*volumes, &request).map_err(failed(format!("list the volumes of {id}")))?;
         let open = match vol::monitor(&*volumes, &vol::MonitorRequest) {
@@ -111,7 +111,8 @@ impl Contents {
 fn owner(cluster: &ClusterSettings, id: PartitionId) -> Result<Option<Ipv4Addr>> {
     let (bucket, place) = (&cluster.bucket, cluster.partition(id));
     let cannot = || format!("cannot read {id} in {}", described(bucket));
-    let survey = cluster::survey(&*connect(bucket)?, cluster.folder(), &[place.clone()], Duration::ZERO);
+    let survey =
+        cluster::survey(&*connect(bucket)?, cluster.folder(), std::slice::from_ref(&place), Duration::ZERO);
     let survey = survey.with_context(cannot)?;
     let owner = survey.owners.first().and_then(|(_, owner)| owner.as_ref());
     if owner.is_none() && cluster::is_vacant(&*connect(bucket)?, &place).with_context(cannot)? {
