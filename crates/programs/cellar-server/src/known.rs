@@ -90,6 +90,7 @@ impl KnownPartitions {
     }
 
     /// Forgets a partition of this letter at a place, which does not belong to the cluster any more: one that is added later may be another.
+    #[cfg(any(test, feature = "bucket"))]
     pub(crate) fn forget(&self, id: PartitionId, place: &str) {
         let Some(file) = &self.0 else { return };
         let _one = CHANGING.lock();
@@ -102,6 +103,7 @@ impl KnownPartitions {
     }
 
     /// Returns the partitions that this server has had, with their places.
+    #[cfg(any(test, feature = "bucket"))]
     pub(crate) fn all(&self) -> Vec<(PartitionId, String)> {
         self.read().into_iter().map(|known| (known.id, known.place)).collect()
     }

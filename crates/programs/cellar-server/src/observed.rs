@@ -78,6 +78,7 @@ impl Observatory {
     }
 
     /// A partition was added to those of this process, with these counters.
+    #[cfg(feature = "bucket")]
     pub(crate) fn add_partition(&self, id: PartitionId, meters: Meters) {
         let mut all = self.meters.write();
         all.retain(|(other, _)| *other != id);
@@ -86,6 +87,7 @@ impl Observatory {
     }
 
     /// A partition is not one of this process's any more.
+    #[cfg(feature = "bucket")]
     pub(crate) fn remove_partition(&self, id: PartitionId) {
         self.meters.write().retain(|(other, _)| *other != id);
     }

@@ -73,6 +73,7 @@ impl Keeper {
     }
 
     /// Begins to open a partition of a node, and starts its thread, which ends when the partition was removed from the cluster.
+    #[cfg(feature = "bucket")]
     pub(crate) fn begin(self: &Arc<Self>, partition: &PartitionSettings, meter: &Meters) -> JoinHandle<()> {
         let opening = self.open(partition, meter);
         self.start_one(partition, meter, Some(opening))
