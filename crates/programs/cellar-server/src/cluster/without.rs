@@ -145,7 +145,8 @@ pub(crate) struct RosterMeans {
 
 /// See the function of this name with the feature `bucket`.
 pub(crate) fn follow(means: RosterMeans, _: Keeping, _: &Arc<AtomicBool>) -> Result<JoinHandle<()>> {
-    match means.node.nothing {}
+    let RosterMeans { node, .. } = means;
+    match node.nothing {}
 }
 
 /// See the type of this name with the feature `bucket`.
