@@ -300,7 +300,7 @@ impl FaultyBucket {
         let is_hidden = self.state.lock().away == Some(Away::Hiding);
         if is_hidden && self.inner.head(location).await.is_ok() {
             self.state.lock().met.hidden += 1;
-            // Whoever repeats the request at once repeats it until his time is over.
+            // Otherwise a caller that repeats the request at once would never end, since no time passes.
             tokio::time::sleep(HIDDEN_DELAY).await;
             return Err(Error::NotFound { path: location.to_string(), source: "404 NoSuchKey".into() });
         }

@@ -1,6 +1,7 @@
 //! Hundreds of seeded histories of file data in a bucket that refuses, delays, loses, repeats and never answers
 //! requests and whose answers break off, of processes that crash, and of processes that go on after another has taken
-//! over. A bucket that permits nothing, or denies that objects exist, is served again by the same process afterwards. After every open, each chunk that the metadata references reads back correctly; every other chunk reads back
+//! over. A bucket that permits nothing, or denies that objects exist, is served again by the same process afterwards.
+//! After every open, each chunk that the metadata references reads back correctly; every other chunk reads back
 //! correctly or is reported as not there, and never returns other bytes. At the end the bucket has no object that
 //! nothing references.
 //!

@@ -1,13 +1,15 @@
-//! TLS to a bucket: a server that cannot prove who it is gets no request.
+//! TLS to a bucket: a server that cannot prove who it is gets no request. Its answers by HTTP: refused, cut short, lost.
 #![cfg(feature = "s3")]
 
-use bucket::{Access, Bounded, ReadCredentials, open};
+use bucket::{Access, Bounded, Objects, ObjectsConfig, ReadCredentials, open};
+use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use tls_server::{Identity, TlsServer};
+use store::{Bucket, BucketError};
+use tls_server::{Fault, Identity, TlsServer};
 use tokio::runtime::{Builder, Runtime};
 use zeroize::Zeroizing;
 
@@ -127,6 +129,59 @@ fn a_server_that_repeats_the_key_does_not_reveal_it() {
         let shown = client.failures();
         assert!(shown.contains("ExpiredToken") && shown.contains("are of no use"), "{shown}");
     }
+}
+
+/// Objects in a bucket of this server.
+fn objects(server: &TlsServer) -> Objects {
+    let Client { bucket, .. } = Client::of(server);
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let config = ObjectsConfig { patience: Duration::from_secs(30), request_limit: Duration::from_secs(10) };
+    Objects::new(Arc::new(runtime), Arc::new(bucket), "p/chunks", config)
+}
+
+/// A read or write that a server slows down, cuts short or does not answer is repeated until it is whole.
+#[test]
+fn a_request_without_a_whole_answer_is_repeated() {
+    let server = TlsServer::start(Identity::Good);
+    let objects = objects(&server);
+    let contents = Bytes::from(vec![7; 100_000]);
+    server.fail_next([
+        Fault::Refused("429 Too Many Requests"),
+        Fault::Refused("503 Slow Down"),
+        Fault::Lost,
+        Fault::CutShort,
+    ]);
+    objects.begin("x", &contents);
+    objects.finish(&["x".to_owned()]).unwrap();
+    server.fail_next([
+        Fault::CutShort,
+        Fault::Refused("429 Too Many Requests"),
+        Fault::Lost,
+        Fault::CutShort,
+        Fault::Refused("500 Internal Server Error"),
+    ]);
+    let read = objects.read("x", 0..200_000).unwrap();
+    assert_eq!((read.bytes, read.object_bytes), (contents, 100_000));
+    assert!(server.arrived().requests.len() >= 9 + 2);
+}
+
+/// A key that has expired is an error, and the same client goes on once it is valid again.
+#[test]
+fn a_request_succeeds_again_after_a_refusal() {
+    let server = TlsServer::start(Identity::Good);
+    let objects = objects(&server);
+    let contents = Bytes::from_static(b"contents");
+    let names = ["x".to_owned()];
+    server.fail_next([Fault::Refused("403 Forbidden")]);
+    objects.begin("x", &contents);
+    let error = objects.finish(&names).unwrap_err();
+    assert!(matches!(&error, BucketError::Refused(what) if what.contains("403")), "{error}");
+    objects.begin("x", &contents);
+    objects.finish(&names).unwrap();
+    server.fail_next([Fault::Refused("403 Forbidden"), Fault::Refused("404 Not Found")]);
+    assert!(matches!(objects.read("x", 0..8), Err(BucketError::Refused(_))));
+    assert!(matches!(objects.read("x", 0..8), Err(BucketError::Missing { name }) if name == "x"));
+    assert_eq!(objects.read("x", 0..8).unwrap().bytes, contents);
 }
 
 /// A redirection to a server without TLS is not followed.

@@ -9,7 +9,7 @@ pub use certificates::Identity;
 
 use certificates::Authority;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -29,6 +29,19 @@ struct Shared {
     objects: Mutex<HashMap<String, Vec<u8>>>,
     /// Guards the answer to all requests, if it is always the same.
     answer: Mutex<Option<(String, String)>>,
+    /// Guards the faults of the next answers.
+    faults: Mutex<VecDeque<Fault>>,
+}
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not carried out, and answered with this status, like `429 Too Many Requests`.
+    Refused(&'static str),
+    /// The connection ends after half of the answer's body.
+    CutShort,
+    /// It is carried out, and the connection ends without an answer.
+    Lost,
 }
 
 /// What arrived at a server so far.
@@ -73,6 +86,11 @@ impl TlsServer {
     /// Answers each further request with this status, like `403 Forbidden`, and this body.
     pub fn always_answer(&self, status: &str, body: &str) {
         *self.shared.answer.lock() = Some((status.to_owned(), body.to_owned()));
+    }
+
+    /// Lets this happen to the next requests, in this order.
+    pub fn fail_next(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.shared.faults.lock().extend(faults);
     }
 
     /// Returns what arrived so far.

@@ -1,6 +1,6 @@
 //! Connections and requests, one thread for each connection.
 
-use crate::Shared;
+use crate::{Fault, Shared};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -30,10 +30,25 @@ fn serve_tls(mut client: TcpStream, tls: Arc<ServerConfig>, shared: &Shared) -> 
     let mut stream = BufReader::new(StreamOwned::new(tls, client));
     loop {
         let (head, body) = request(&mut stream)?;
-        let answer = shared.answer(&head, body);
+        let fault = shared.faults.lock().pop_front();
+        let answer = match fault {
+            Some(Fault::Refused(status)) => message(status, "x", b"", false),
+            _ => shared.answer(&head, body),
+        };
         shared.arrived.lock().requests.push(head);
-        stream.get_mut().write_all(&answer)?;
+        let sent = match fault {
+            Some(Fault::Lost) => 0,
+            Some(Fault::CutShort) => {
+                let body = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |end| end + 4);
+                body.midpoint(answer.len())
+            }
+            _ => answer.len(),
+        };
+        stream.get_mut().write_all(&answer[..sent])?;
         stream.get_mut().flush()?;
+        if sent < answer.len() {
+            return Ok(());
+        }
     }
 }
 
@@ -84,17 +99,44 @@ impl Shared {
         }
         let mut objects = self.objects.lock();
         match method {
+            "PUT" if objects.contains_key(path) && header(head, "if-none-match").is_some() => {
+                message("412 Precondition Failed", "x", b"", false)
+            }
             "PUT" => {
                 let tag = body.len().to_string();
                 objects.insert(path.to_owned(), body);
                 message("200 OK", &tag, b"", false)
             }
             "GET" | "HEAD" => match objects.get(path) {
-                Some(object) => message("200 OK", &object.len().to_string(), object, is_head),
+                Some(object) => found(object, header(head, "range"), is_head),
                 None => message("404 Not Found", "x", b"<Error><Code>NoSuchKey</Code></Error>", is_head),
             },
             _ => message("501 Not Implemented", "x", b"", false),
         }
+    }
+}
+
+/// Returns the value of a header of a request.
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+}
+
+/// The answer with an object, or with the range of it that was requested, like `bytes=0-99`.
+fn found(object: &[u8], range: Option<&str>, is_head: bool) -> Vec<u8> {
+    let (length, tag) = (object.len(), object.len().to_string());
+    let ends = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+    let ends = ends.and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    let Some((first, last)): Option<(usize, usize)> = ends else {
+        return message("200 OK", &tag, object, is_head);
+    };
+    let last = last.min(length.saturating_sub(1));
+    match object.get(first..=last) {
+        Some(part) => {
+            let status = format!("206 Partial Content\r\nContent-Range: bytes {first}-{last}/{length}");
+            message(&status, &tag, part, is_head)
+        }
+        None => message("416 Range Not Satisfiable", &tag, b"", is_head),
     }
 }
 

@@ -6,6 +6,7 @@ mod copies;
 mod crossing;
 mod foreign;
 mod fronts;
+mod hiding;
 mod histories;
 mod merging;
 mod opening;
