@@ -39,6 +39,10 @@ pub(crate) struct Side {
 
 impl Side {
     fn opener(bucket: &FaultyBucket, side: usize, seed: u64) -> Opener {
+        Side::opener_of(Arc::new(bucket.clone()), side, seed)
+    }
+
+    pub(crate) fn opener_of(bucket: Arc<dyn ObjectStore>, side: usize, seed: u64) -> Opener {
         let (prefix, request_limit) = (PREFIXES[side], Duration::from_secs(5));
         let options = BucketConfig {
             request_limit,
@@ -47,11 +51,14 @@ impl Side {
             seed: Some(seed),
             ..BucketConfig::default()
         };
-        Opener::with_runtime(runtime(), Arc::new(bucket.clone()), prefix, prefix, &options)
+        Opener::with_runtime(runtime(), bucket, prefix, prefix, &options)
     }
 
     fn try_open(bucket: &FaultyBucket, side: usize, seed: u64) -> Option<Side> {
-        let opener = Side::opener(bucket, side, seed);
+        Side::open_with(Side::opener(bucket, side, seed), side)
+    }
+
+    pub(crate) fn open_with(opener: Opener, side: usize) -> Option<Side> {
         let partition = opener.open(&config(), None).ok()?;
         partition.recount(CHUNK_NAMES).ok()?;
         let handle = PartitionHandle {
@@ -79,7 +86,7 @@ impl Side {
     }
 
     /// Returns the volume with this id, creating it if it is missing.
-    fn volume(&self, id: VolumeId, kind: VolumeType) -> Result<Arc<Volume>, VolumeError> {
+    pub(crate) fn volume(&self, id: VolumeId, kind: VolumeType) -> Result<Arc<Volume>, VolumeError> {
         if let Ok(volume) = self.volumes.get_any_state(id) {
             return Ok(volume);
         }
@@ -244,7 +251,7 @@ fn import(target: &Volume, prefix: &str, loan: &Loan) -> Result<Import, VolumeEr
     target.import_chunks(prefix, loan.partition, loan.id, options().chunk_shift)
 }
 
-fn noise(rng: &mut SmallRng, length: usize) -> Vec<u8> {
+pub(crate) fn noise(rng: &mut SmallRng, length: usize) -> Vec<u8> {
     let mut data = vec![0; length];
     rng.fill_bytes(&mut data);
     data
@@ -261,7 +268,11 @@ fn objects(bucket: &FaultyBucket) -> Vec<String> {
 }
 
 pub(crate) fn is_clean(bucket: &FaultyBucket, side: usize) -> u64 {
-    let inspection = Side::opener(bucket, side, 7).inspect(None).unwrap();
+    is_clean_by(&Side::opener(bucket, side, 7))
+}
+
+pub(crate) fn is_clean_by(opener: &Opener) -> u64 {
+    let inspection = opener.inspect(None).unwrap();
     let (meta, segments) = (inspection.meta(), inspection.segments());
     let report = check(meta, Some(segments), CheckOptions { data: true }, &mut |_| {});
     assert!(report.is_clean(), "{report:#?}");

@@ -6,6 +6,7 @@ mod copies;
 mod crossing;
 mod foreign;
 mod fronts;
+mod golden;
 mod hiding;
 mod histories;
 mod merging;
