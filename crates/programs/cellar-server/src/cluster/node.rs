@@ -199,7 +199,7 @@ impl Node {
         &self,
         cluster: &ClusterSettings,
         partition: &PartitionSettings,
-        state: PartitionState,
+        (readable, state): (Option<&PartitionSettings>, PartitionState),
     ) -> Result<()> {
         let now = Listed::new(cluster, partition, state);
         let mut partitions = self.partitions.write();
@@ -208,7 +208,9 @@ impl Node {
             return Ok(());
         }
         drop(partitions);
-        self.foreign.add(partition, now.name.clone())?;
+        if let Some(readable) = readable {
+            self.foreign.add(readable, now.name.clone())?;
+        }
         self.turns.add(now.name.clone());
         self.members.follow(&now.name);
         let mut partitions = self.partitions.write();

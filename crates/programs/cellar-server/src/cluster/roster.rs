@@ -275,10 +275,12 @@ impl Roster {
     /// Notes the state of a partition; returns false if that failed.
     fn change(&mut self, id: PartitionId, state: PartitionState) -> bool {
         tracing::info!(partition = %id, ?state, "the partition has this state in the cluster now");
+        // Without the key, the owner reads for this node.
+        let readable = partition_of(&self.means.settings, &self.cluster, id).ok();
         let settings = self.cluster.partition_settings(id, None);
         let listed = settings
             .map_err(anyhow::Error::from)
-            .and_then(|settings| self.means.node.list(&self.cluster, &settings, state));
+            .and_then(|settings| self.means.node.list(&self.cluster, &settings, (readable.as_ref(), state)));
         if let Err(error) = &listed {
             tracing::error!(partition = %id, error = format!("{error:#}"), "the partition cannot be followed; trying again");
         }

@@ -5,7 +5,7 @@ use super::place::servers_of;
 use super::status::is_owned_by;
 use crate::commands::stat::figures::{Source, look};
 use afs_idl::vol;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use base::{AbortCode, PartitionId};
 use cell_client::describe::failed;
 use cell_client::{CellClient, Interface};
@@ -59,19 +59,21 @@ impl Contents {
         let Some(server) = owner(cluster, id)? else { return Ok(Contents::default()) };
         let volumes = client.connection(server, Interface::Volumes);
         let partition = id.index().cast_signed();
-        let request = vol::ListVolumesRequest { partition, flags: 0 };
-        let listed =
-            vol::list_volumes(&*volumes, &request).map_err(failed(format!("list the volumes of {id}")))?;
+        // First: a transaction that is not open any more has created its volume, or creates none.
         let open = match vol::monitor(&*volumes, &vol::MonitorRequest) {
             Ok(reply) => reply.transactions,
             Err(AbortCode::VOLSERNO_OP) => Vec::new(),
             Err(code) => return Err(failed("list the transactions")(code)),
         };
+        let request = vol::ListVolumesRequest { partition, flags: 0 };
+        let listed =
+            vol::list_volumes(&*volumes, &request).map_err(failed(format!("list the volumes of {id}")))?;
         let statistics = client.connection(server, Interface::Cellar);
         let (rows, _) = look::<PartitionFigures>(&*statistics, server, Source::Table(Table::Partitions))?;
         let name = id.to_string();
         let found = rows.into_iter().find(|(labels, _)| labels.first() == Some(&name));
         let (_, figures) = found.with_context(|| format!("{server} has no figures of {id} any more"))?;
+        ensure!(figures.offline == 0, "{id} is not open at {server} any more");
         Ok(Contents {
             volumes: listed.entries.iter().map(|volume| volume.volume_id).collect(),
             transactions: open.iter().filter(|open| open.partition == partition).count(),

@@ -77,18 +77,20 @@ impl<'a> Nodes<'a> {
             let now = Instant::now();
             seen.note(leases(self.bucket)?, now);
             let relevant = seen.relevant(begun.elapsed(), now);
-            let asked: Vec<&NodeRecord> = relevant.filter(|record| !known.contains(&record.node)).collect();
+            let asked: Vec<&NodeRecord> = relevant
+                .filter(|record| !known.contains(&(record.node.clone(), record.incarnation)))
+                .collect();
             let mut why = Vec::new();
             for (record, answer) in self.ask_all(&asked) {
                 match answer {
                     Ok(all) if partitions.iter().all(|one| all.contains(one) == has) => {
-                        known.insert(record.node.clone());
+                        known.insert((record.node.clone(), record.incarnation));
                     }
                     Ok(_) => why.push(format!("{} does not follow (is its program older?)", record.node)),
                     Err(code) => why.push(format!("{}: {}", record.node, describe(code))),
                 }
             }
-            // One that has answered is asked again if its lease is a new one.
+            // A process that is started again is asked again.
             if why.is_empty() {
                 return Ok(());
             }

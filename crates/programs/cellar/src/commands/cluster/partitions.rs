@@ -167,34 +167,34 @@ impl<'a> Scene<'a> {
 
     /// Lets all nodes expect volumes in new partitions, and then serve them.
     fn announce(&self, new: &[PartitionId]) -> Result<()> {
-        self.change(
-            |record| Ok(record.clone().with(new, PartitionState::Adding)),
-            new,
-            PartitionState::Served,
-        )?;
         let nodes = Nodes::new(&self.settings, &self.cluster.bucket)?;
+        let without = |record: &ClusterRecord| left(record.clone().without(new));
+        if new.iter().any(|id| self.record.state(*id).is_some()) {
+            // Nodes may expect no volumes any more in what an interrupted command has added.
+            self.change(without, new, &[None, Some(PartitionState::Adding)])?;
+            nodes.wait(new, false)?;
+        }
+        let adding = |record: &ClusterRecord| Ok(record.clone().with(new, PartitionState::Adding));
+        self.change(adding, new, &[None])?;
         if let Err(error) = nodes.wait(new, true) {
-            let undone = self.change(|record| left(record.clone().without(new)), new, PartitionState::Served);
+            let undone = self.change(without, new, &[Some(PartitionState::Adding)]);
             undone.context("the partitions are still being added; repeat the command")?;
             return Err(error.context("no partition was added"));
         }
-        self.change(
-            |record| Ok(record.clone().with(new, PartitionState::Served)),
-            new,
-            PartitionState::Removing,
-        )
+        let served = |record: &ClusterRecord| Ok(record.clone().with(new, PartitionState::Served));
+        self.change(served, new, &[Some(PartitionState::Adding)])
     }
 
-    /// Changes the record, unless one of these partitions has the state `not` now.
+    /// Changes the record, if all these partitions have one of the states `from` now, `None` for one that the cluster does not have.
     fn change(
         &self,
         to: impl Fn(&ClusterRecord) -> Result<ClusterRecord>,
         partitions: &[PartitionId],
-        not: PartitionState,
+        from: &[Option<PartitionState>],
     ) -> Result<()> {
         let bucket = &self.cluster.bucket;
         let checked = |record: &ClusterRecord| {
-            if let Some(id) = partitions.iter().find(|id| record.state(**id) == Some(not)) {
+            if let Some(id) = partitions.iter().find(|id| !from.contains(&record.state(**id))) {
                 bail!("another administrator has changed {id} meanwhile: see `cellar cluster partitions`");
             }
             to(record).map(Some)
@@ -241,41 +241,46 @@ impl<'a> Scene<'a> {
         if known.is_empty() {
             lines.push(format!("the cluster does not have {} any more", letters(&ids)));
         } else {
-            lines.push(format!(
-                "the cluster does not have {} any more; what is left in the folder in {} can be deleted",
-                letters(&known),
-                described(&self.cluster.bucket)
-            ));
-            lines.extend(self.await_closing(&known)?);
+            let open = self.await_closing(&known)?;
+            let (known, place) = (letters(&known), described(&self.cluster.bucket));
+            let advice = if open.is_empty() {
+                format!("what is left in the folder in {place} can be deleted")
+            } else {
+                format!("delete nothing in {place} yet")
+            };
+            lines.push(format!("the cluster does not have {known} any more; {advice}"));
+            lines.extend(open);
         }
         self.done((&rest.partitions(), !known.is_empty()), &plan, lines)
     }
 
     /// Lets no volume be created in partitions any more, and removes them if there is none.
     fn retire(&self, known: &[PartitionId]) -> Result<()> {
-        let is_adding = |id: &PartitionId| self.record.state(*id) == Some(PartitionState::Adding);
-        if known.iter().all(is_adding) {
+        const ADDING: Option<PartitionState> = Some(PartitionState::Adding);
+        const SERVED: Option<PartitionState> = Some(PartitionState::Served);
+        const REMOVING: Option<PartitionState> = Some(PartitionState::Removing);
+        let without = |record: &ClusterRecord| left(record.clone().without(known));
+        if let Some(adding) = known.iter().find(|id| self.record.state(**id) == ADDING) {
+            if known.iter().any(|id| self.record.state(*id) != ADDING) {
+                bail!("{adding} is still being added; remove it by a command of its own");
+            }
             // No node takes them yet.
-            return self.change(|record| left(record.clone().without(known)), known, PartitionState::Served);
+            return self.change(without, known, &[ADDING]);
         }
+        let nodes = Nodes::new(&self.settings, &self.cluster.bucket)?;
         let check = || known.iter().try_for_each(|id| self.check_contents(*id));
         let is_new = known.iter().any(|id| self.record.state(*id) != Some(PartitionState::Removing));
         if is_new {
             check()?;
         }
-        self.change(
-            |record| Ok(record.clone().with(known, PartitionState::Removing)),
-            known,
-            PartitionState::Adding,
-        )?;
-        let nodes = Nodes::new(&self.settings, &self.cluster.bucket)?;
+        let removing = |record: &ClusterRecord| Ok(record.clone().with(known, PartitionState::Removing));
+        self.change(removing, known, &[SERVED, REMOVING])?;
         if let Err(error) = nodes.wait(known, false).and_then(|()| check()) {
             let undo = |record: &ClusterRecord| Ok(record.clone().with(known, PartitionState::Served));
-            self.change(undo, known, PartitionState::Adding)
-                .context("the partitions are still being removed")?;
+            self.change(undo, known, &[REMOVING]).context("the partitions are still being removed")?;
             return Err(error.context("no partition was removed"));
         }
-        self.change(|record| left(record.clone().without(known)), known, PartitionState::Served)
+        self.change(without, known, &[REMOVING])
     }
 
     fn check_contents(&self, id: PartitionId) -> Result<()> {
