@@ -17,15 +17,14 @@ use std::time::Duration;
 /// For how long another node counts as reached after it has answered.
 const REACHED: Duration = Duration::from_secs(7);
 
-/// For how long a packet of a client is evidence that clients reach another node. A client that waits for a call sends one every few seconds.
-const CLIENTS_ELSEWHERE: Duration = Duration::from_secs(6);
-
 /// For how long it is evidence that clients reach this node.
 const CLIENTS_HERE: Duration = Duration::from_secs(30);
 
-/// For how long there must be a group to which the clients can be left. What its nodes have published about their clients is newer than the
-/// cut then.
+/// For how long there must be a group to which the clients can be left.
 const CONFIRMED: Duration = Duration::from_secs(9);
+
+/// Time after which all is in the bucket that the group's nodes have published before it was formed.
+const PUBLISHED: Duration = Duration::from_secs(5);
 
 /// For how long other nodes must have answered again.
 const RETURN: Duration = Duration::from_secs(10);
@@ -52,12 +51,16 @@ pub struct Ways {
     answers: BTreeMap<NodeName, Monotonic>,
     /// When a client has sent something last.
     client: Option<Monotonic>,
+    /// Whether a node was not reached when the record was made last.
+    is_cut: bool,
+    /// How often clients have sent something since then.
+    clients: u64,
 }
 
 impl Ways {
     /// Nothing has reached the node yet.
     pub fn new(node: NodeName) -> Ways {
-        Ways { node, answers: BTreeMap::new(), client: None }
+        Ways { node, answers: BTreeMap::new(), client: None, is_cut: false, clients: 0 }
     }
 
     /// Another node has answered this one.
@@ -68,6 +71,7 @@ impl Ways {
     /// A client has sent something.
     pub fn client_sent(&mut self, now: Monotonic) {
         self.client = Some(now);
+        self.clients += u64::from(self.is_cut);
     }
 
     /// Returns the record that this node publishes. `others` are all nodes that renew their leases; what is known of others is forgotten.
@@ -86,9 +90,8 @@ impl Ways {
                 is_cut = true;
             }
         }
-        self.answers = answers;
-        let has_clients = is_cut && self.has_clients(now, CLIENTS_ELSEWHERE);
-        ReachRecord::new(self.node.clone(), incarnation, reached, has_clients)
+        (self.answers, self.is_cut) = (answers, is_cut);
+        ReachRecord::new(self.node.clone(), incarnation, reached, self.clients)
     }
 
     /// Whether no other node counts as reached: then the records of the others are needed.
@@ -96,12 +99,13 @@ impl Ways {
         !self.answers.keys().any(|node| self.reaches(now, node))
     }
 
-    fn reaches(&self, now: Monotonic, node: &NodeName) -> bool {
+    /// Whether another node counts as reached.
+    pub fn reaches(&self, now: Monotonic, node: &NodeName) -> bool {
         self.answers.get(node).is_some_and(|answer| now.since(*answer) < REACHED)
     }
 
-    fn has_clients(&self, now: Monotonic, limit: Duration) -> bool {
-        self.client.is_some_and(|client| now.since(client) < limit)
+    fn has_clients(&self, now: Monotonic) -> bool {
+        self.client.is_some_and(|client| now.since(client) < CLIENTS_HERE)
     }
 }
 
@@ -124,6 +128,8 @@ pub struct Isolation {
     standing: Standing,
     /// Since when there is a group to which the clients can be left.
     group_since: Option<Monotonic>,
+    /// What nodes had published about clients then.
+    clients: BTreeMap<NodeName, u64>,
     /// Since when others answer again.
     heard_since: Option<Monotonic>,
     /// Since when there is no such group any more.
@@ -150,12 +156,12 @@ impl Isolation {
         }
         self.heard_since = None;
         let group = heirs(&ways.node, others);
-        let have_clients = group.iter().any(|node| has_clients(&others[*node]));
         match self.standing {
             Standing::Serves if group.is_empty() => self.group_since = None,
             Standing::Serves => {
-                let is_confirmed = now.since(*self.group_since.get_or_insert(now)) >= CONFIRMED;
-                if is_confirmed && (have_clients || !ways.has_clients(now, CLIENTS_HERE)) {
+                let age = now.since(*self.group_since.get_or_insert(now));
+                let have_clients = self.have_clients(age, &group, others);
+                if age >= CONFIRMED && (have_clients || !ways.has_clients(now)) {
                     *self = Isolation { standing: Standing::Leaves, ..Isolation::default() };
                 }
             }
@@ -168,10 +174,23 @@ impl Isolation {
         }
         self.standing
     }
-}
 
-fn has_clients(other: &Other) -> bool {
-    other.reach.as_ref().is_some_and(|reach| reach.has_clients)
+    /// Whether clients have sent something to a group since it was formed, `age` ago.
+    fn have_clients(
+        &mut self,
+        age: Duration,
+        group: &BTreeSet<&NodeName>,
+        others: &BTreeMap<NodeName, Other>,
+    ) -> bool {
+        let published = others.iter().filter(|(node, _)| group.contains(node));
+        let now = published.filter_map(|(node, other)| Some((node.clone(), other.reach.as_ref()?.clients)));
+        let now: BTreeMap<NodeName, u64> = now.collect();
+        if age < PUBLISHED {
+            self.clients = now;
+            return false;
+        }
+        now.iter().any(|(node, clients)| clients > self.clients.entry(node.clone()).or_insert(*clients))
+    }
 }
 
 /// Returns the nodes to which `node` can leave its clients: more than half of all that reach each other, in steps, and not this
@@ -214,8 +233,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Other nodes as text: `b:cd` reaches c and d, `!b:cd` takes no addresses, `b:cd*` has clients, `b` has no record.
-    fn others(text: &str) -> BTreeMap<NodeName, Other> {
+    /// Other nodes as text: `b:cd` reaches c and d, `!b:cd` takes no addresses, `b:cd*` has clients now, `b` has no record.
+    fn others(text: &str, second: u64) -> BTreeMap<NodeName, Other> {
         let other = |word: &str| {
             let takes_addresses = !word.starts_with('!');
             let word = word.trim_start_matches('!');
@@ -224,7 +243,8 @@ mod tests {
             let reach = reached.map(|reached| {
                 let names = reached.trim_end_matches('*').chars().map(|one| name(&one.to_string()));
                 let incarnation = Incarnation { nonce: 1, count: 1 };
-                ReachRecord::new(name(node), incarnation, names, reached.ends_with('*'))
+                let clients = if reached.ends_with('*') { 1000 + second } else { 1000 };
+                ReachRecord::new(name(node), incarnation, names, clients)
             });
             (name(node), Other { takes_addresses, reach })
         };
@@ -247,7 +267,7 @@ mod tests {
             if self.has_clients {
                 self.ways.client_sent(at(second));
             }
-            self.isolation.step(at(second), &self.ways, known.map(others).as_ref())
+            self.isolation.step(at(second), &self.ways, known.map(|known| others(known, second)).as_ref())
         }
 
         fn hear(&mut self, second: u64) {
@@ -320,17 +340,18 @@ mod tests {
         let said = |ways: &mut Ways, second, live: &[NodeName]| {
             let record = ways.record(at(second), incarnation, live.iter());
             let reached = record.reached().iter().map(NodeName::as_str).collect::<String>();
-            format!("{reached}{}", if record.has_clients { "*" } else { "" })
+            format!("{reached} {}", record.clients)
         };
         ways.client_sent(at(8));
         ways.answered(&live[0], at(8));
         ways.answered(&live[1], at(10));
-        assert_eq!(said(&mut ways, 10, &live), "bc", "clients do not matter while it reaches all");
-        assert_eq!(said(&mut ways, 13, &live[1..]), "c");
-        assert_eq!(said(&mut ways, 13, &live), "c*", "the answer of a node that was gone is forgotten");
-        assert_eq!(said(&mut ways, 14, &live), "c");
+        assert_eq!(said(&mut ways, 10, &live), "bc 0", "clients do not matter while it reaches all");
+        assert_eq!(said(&mut ways, 13, &live[1..]), "c 0");
+        assert_eq!(said(&mut ways, 13, &live), "c 0", "the answer of a node that was gone is forgotten");
+        ways.client_sent(at(13));
+        assert_eq!(said(&mut ways, 14, &live), "c 1");
         assert!(!ways.is_silent(at(16)) && ways.is_silent(at(17)));
-        assert_eq!(said(&mut ways, 17, &live), "");
+        assert_eq!(said(&mut ways, 17, &live), " 1");
     }
 
     #[test]

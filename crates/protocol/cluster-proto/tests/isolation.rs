@@ -167,7 +167,9 @@ impl World {
         let here = &mut self.nodes[node];
         let arrived = here.sent.iter().take_while(|(done, ..)| *done <= now).count();
         here.lease = here.sent.drain(..arrived).next_back().or(here.lease);
-        if let Some((_, record)) = here.saying.take_if(|(done, _)| *done <= now) {
+        if let Some((_, record)) = here.saying.take_if(|(done, _)| *done <= now)
+            && self.rng.random_bool(0.8)
+        {
             here.said = Some(record);
         }
         if !here.is_up {
@@ -221,10 +223,15 @@ impl World {
         let is_known = self.rng.random_bool(0.95);
         let here = &mut self.nodes[node];
         let record = here.ways.record(Monotonic(now), here.incarnation(), others.keys());
+        // A node decides nothing while the others cannot read what it reaches.
+        let is_published = here
+            .said
+            .as_ref()
+            .is_some_and(|said| said.reached() == record.reached() && said.incarnation == record.incarnation);
         if here.saying.is_none() && here.said.as_ref() != Some(&record) {
             here.saying = Some((now + late, record));
         }
-        let others = is_known.then_some(&others);
+        let others = (is_known && is_published).then_some(&others);
         let standing = here.isolation.step(Monotonic(now), &here.ways, others);
         here.changes += u32::from(standing != here.standing);
         here.standing = standing;

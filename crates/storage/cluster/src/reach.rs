@@ -44,10 +44,9 @@ mod tests {
     async fn records_are_read_as_written() {
         let (bucket, a, b) = (InMemory::new(), "a".parse().unwrap(), "b".parse().unwrap());
         assert_eq!(read_reach(&bucket, "cells/x", &a).await.unwrap(), None);
-        for has_clients in [false, true] {
+        for clients in [0, 7] {
             let incarnation = Incarnation { nonce: 7, count: 1 };
-            let record =
-                ReachRecord::new(NodeName::clone(&a), incarnation, [NodeName::clone(&b)], has_clients);
+            let record = ReachRecord::new(NodeName::clone(&a), incarnation, [NodeName::clone(&b)], clients);
             write_reach(&bucket, "cells/x", &record).await.unwrap();
             assert_eq!(read_reach(&bucket, "cells/x", &a).await.unwrap(), Some(record));
         }

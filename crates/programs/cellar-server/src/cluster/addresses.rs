@@ -20,7 +20,8 @@ use interfaces::Interface;
 use parking_lot::{Mutex, RwLock};
 use ports::Ports;
 use rx::Server;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
@@ -194,16 +195,20 @@ impl Addresses {
         fresh.map(|(_, others)| others.clone())
     }
 
-    /// Returns the number of packets that the ports of the file server have received from clients.
-    pub(super) fn packets_of_clients(&self) -> u64 {
-        self.ports.get().map_or(0, Ports::packets_of_clients)
+    /// Returns the number of packets that the file server has received from clients: not from nodes, given by their addresses, and not
+    /// from this machine.
+    pub(super) fn packets_of_clients(&self, others: &BTreeSet<IpAddr>) -> u64 {
+        let mut nodes = others.clone();
+        nodes.insert(IpAddr::V4(self.own));
+        nodes.extend(self.known.read().entries.iter().map(|entry| IpAddr::V4(entry.address)));
+        self.ports.get().map_or(0, |ports| ports.packets_of_others(&nodes))
     }
 
     /// Changes what this node does about clients.
     pub(super) fn set_standing(&self, standing: Standing) {
         *self.standing.lock() = standing;
-        let is_able = self.interface.lock().is_ok();
-        self.say(is_able);
+        let interface = self.interface.lock();
+        self.say(interface.is_ok());
     }
 
     /// Whether this node leaves the clients to others, and takes nothing.

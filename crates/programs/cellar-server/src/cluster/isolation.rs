@@ -16,7 +16,7 @@ use clusterserver::{Ownership, wire_node};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -36,6 +36,9 @@ const ASKED_MAX: usize = 64;
 /// Maximum number of addresses with connections; beyond it all are dropped.
 const LINKS_MAX: usize = 256;
 
+/// Time after which what a node has published is published again.
+const REPUBLISHED: Duration = Duration::from_secs(30);
+
 /// For how long the bucket may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -46,6 +49,8 @@ pub(super) struct OtherNode {
     pub(super) incarnation: Incarnation,
     /// Where it receives calls of other nodes.
     pub(super) address: SocketAddr,
+    /// All its addresses.
+    pub(super) addresses: Vec<IpAddr>,
     pub(super) takes_addresses: bool,
 }
 
@@ -58,7 +63,8 @@ struct Watch {
     links: HashMap<SocketAddr, Arc<dyn ClientConnection>>,
     questions: Arc<Questions>,
     asked: BTreeMap<NodeName, Instant>,
-    packets: u64,
+    /// The packets of clients that were counted last, while a node is not reached.
+    packets: Option<u64>,
     last: Standing,
 }
 
@@ -74,8 +80,8 @@ struct Records {
     client: Arc<dyn ObjectStore>,
     runtime: Runtime,
     folder: String,
-    /// What this node has published last.
-    published: Option<ReachRecord>,
+    /// What this node has published last, and when.
+    published: Option<(ReachRecord, Instant)>,
 }
 
 impl Node {
@@ -101,7 +107,7 @@ impl Node {
             links: HashMap::new(),
             questions: Arc::new(Questions { ways, open: Mutex::default() }),
             asked: BTreeMap::new(),
-            packets: 0,
+            packets: None,
             last: Standing::default(),
         };
         let ending = Arc::clone(ending);
@@ -115,21 +121,13 @@ impl Node {
 
 impl Watch {
     fn look(&mut self) {
-        let packets = self.node.addresses().packets_of_clients();
-        if packets != std::mem::replace(&mut self.packets, packets) {
-            self.questions.ways.lock().client_sent(rx::now());
-        }
         let known = self.node.addresses().others();
+        self.note_clients(known.as_deref().unwrap_or_default());
         for other in known.iter().flatten() {
             self.ask(other);
         }
-        let standing = if self.node.member().has_lease() {
-            self.decide(known.as_deref())
-        } else {
-            // Others have everything.
-            self.isolation = Isolation::default();
-            Standing::Serves
-        };
+        let has_lease = self.node.member().has_lease();
+        let standing = known.filter(|_| has_lease).map_or(self.last, |known| self.decide(&known));
         if standing != self.last {
             report(standing);
             self.node.addresses().set_standing(standing);
@@ -137,11 +135,32 @@ impl Watch {
         }
     }
 
-    fn decide(&mut self, known: Option<&[OtherNode]>) -> Standing {
-        let Some(known) = known else { return self.last };
+    /// Notes whether clients have sent something, while a node is not reached.
+    fn note_clients(&mut self, others: &[OtherNode]) {
+        let is_cut = {
+            let ways = self.questions.ways.lock();
+            others.iter().any(|other| !ways.reaches(rx::now(), &other.name))
+        };
+        if !is_cut {
+            self.packets = None;
+            return;
+        }
+        let of_nodes: BTreeSet<IpAddr> =
+            others.iter().flat_map(|other| other.addresses.iter().copied()).collect();
+        let packets = self.node.addresses().packets_of_clients(&of_nodes);
+        let before = self.packets.replace(packets);
+        if before.is_some_and(|before| packets > before) {
+            self.questions.ways.lock().client_sent(rx::now());
+        }
+    }
+
+    /// Returns the standing, the last one if something is not known.
+    fn decide(&mut self, known: &[OtherNode]) -> Standing {
         let (_, own) = self.node.members().node();
         let record = self.questions.ways.lock().record(rx::now(), own, known.iter().map(|other| &other.name));
-        self.records.publish(record);
+        if !self.records.publish(record) {
+            return self.last;
+        }
         let is_silent = self.questions.ways.lock().is_silent(rx::now());
         let mut others = BTreeMap::new();
         for OtherNode { name, incarnation, takes_addresses, .. } in known {
@@ -231,22 +250,30 @@ impl Watch {
 }
 
 impl Records {
-    /// Publishes which nodes this one reaches, if that has changed.
-    fn publish(&mut self, record: ReachRecord) {
-        let has_changed = match &self.published {
-            Some(published) => *published != record,
+    /// Publishes the record of this node, if that has changed or was long ago: a late request may have replaced it. Returns whether the
+    /// others can read which nodes this one reaches.
+    fn publish(&mut self, record: ReachRecord) -> bool {
+        let is_due = match &self.published {
+            Some((published, at)) => *published != record || at.elapsed() >= REPUBLISHED,
             None => !record.reached().is_empty(),
         };
-        if !has_changed {
-            return;
+        let is_known = self.published.as_ref().is_none_or(|(published, _)| {
+            published.reached() == record.reached() && published.incarnation == record.incarnation
+        });
+        if !is_due {
+            return is_known;
         }
         let write = write_reach(&*self.client, &self.folder, &record);
         let written = self.runtime.block_on(async { timeout(PATIENCE, write).await });
         match written {
-            Ok(Ok(())) => self.published = Some(record),
+            Ok(Ok(())) => {
+                self.published = Some((record, Instant::now()));
+                return true;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "cannot write which nodes this one reaches"),
             Err(_) => tracing::debug!("cannot write which nodes this one reaches: no answer"),
         }
+        is_known && self.published.is_some()
     }
 
     /// Reads what another node has published in its present membership.

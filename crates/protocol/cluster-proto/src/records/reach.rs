@@ -18,8 +18,8 @@ pub struct ReachRecord {
     pub incarnation: Incarnation,
     /// The nodes that have answered it within the last seconds.
     reached: BTreeSet<NodeName>,
-    /// Whether clients have sent it something within the last seconds, while it does not reach every node.
-    pub has_clients: bool,
+    /// How often clients have sent it something while it did not reach every node, since its start. Only changes of it mean anything.
+    pub clients: u64,
 }
 
 impl ReachRecord {
@@ -28,13 +28,13 @@ impl ReachRecord {
         node: NodeName,
         incarnation: Incarnation,
         reached: impl IntoIterator<Item = NodeName>,
-        has_clients: bool,
+        clients: u64,
     ) -> ReachRecord {
         let mut reached: BTreeSet<NodeName> = reached.into_iter().collect();
         while reached.len() > REACHED_MAX {
             reached.pop_last();
         }
-        ReachRecord { node, incarnation, reached, has_clients }
+        ReachRecord { node, incarnation, reached, clients }
     }
 
     /// Returns the nodes that it reaches.
@@ -56,7 +56,7 @@ impl ReachRecord {
         for node in &self.reached {
             writer.field("node", node);
         }
-        writer.field("has_clients", if self.has_clients { "yes" } else { "no" });
+        writer.field("clients", self.clients);
         writer.finish()
     }
 
@@ -73,12 +73,8 @@ impl ReachRecord {
             return Err(RecordError::Field("reached"));
         }
         let reached = (0..count).map(|_| reader.parse("node")).collect::<Result<_, _>>()?;
-        let has_clients = match reader.field("has_clients")? {
-            "yes" => true,
-            "no" => false,
-            _ => return Err(RecordError::Field("has_clients")),
-        };
-        let record = ReachRecord { node: named, incarnation, reached, has_clients };
+        let clients = reader.parse("clients")?;
+        let record = ReachRecord { node: named, incarnation, reached, clients };
         // One form only: what differs elsewhere (order, further lines) was not written by a node.
         let is_own_form = record.node == *node && record.encode() == bytes;
         is_own_form.then_some(record).ok_or(RecordError::Field("node"))

@@ -17,7 +17,7 @@ const CLUSTER: &str =
 const ADDRESSES: &str =
     "cellar service addresses 1\naddresses: 2\naddress: 192.0.2.9\naddress: 192.0.2.11\ncrc32c: ";
 const REACH: &str = "cellar node reach 1\nnode: a.example\nincarnation: 0000000000000000000000000000abcd.2\n\
-    reached: 2\nnode: b\nnode: c\nhas_clients: no\ncrc32c: ";
+    reached: 2\nnode: b\nnode: c\nclients: 5\ncrc32c: ";
 const FREE: &str = "cellar partition owner 1\nepoch: 12\nstate: free\nsuccessor: -\ncrc32c: ";
 
 fn name() -> NodeName {
@@ -57,7 +57,7 @@ fn service_addresses() -> ServiceAddresses {
 
 fn reach() -> ReachRecord {
     let reached = ["c", "b"].map(|node| node.parse().unwrap());
-    ReachRecord::new(name(), Incarnation { nonce: 0xabcd, count: 2 }, reached, false)
+    ReachRecord::new(name(), Incarnation { nonce: 0xabcd, count: 2 }, reached, 5)
 }
 
 /// Returns the contents that begin with the text, with the checksum of CRC-32C computed bit by bit.
@@ -203,14 +203,14 @@ fn impossible_reaches_are_refused() {
     assert_eq!(replaced("a.example", "b.example"), RecordError::Field("node"));
     assert_eq!(replaced("reached: 2", "reached: 33"), RecordError::Field("reached"));
     assert_eq!(replaced("reached: 2", "reached: 3"), RecordError::Field("node"));
-    assert_eq!(replaced("reached: 2", "reached: 1"), RecordError::Field("has_clients"));
+    assert_eq!(replaced("reached: 2", "reached: 1"), RecordError::Field("clients"));
     assert_eq!(replaced("node: c", "node: b"), RecordError::Field("node"), "twice");
     assert_eq!(replaced("node: c", "node: a"), RecordError::Field("node"), "not in order");
     assert_eq!(replaced("node: c", "node: ../c"), RecordError::Field("node"));
-    assert_eq!(replaced("has_clients: no", "has_clients: -"), RecordError::Field("has_clients"));
+    assert_eq!(replaced("clients: 5", "clients: -1"), RecordError::Field("clients"));
     let node = |at: usize| format!("{at:02}{}", "n".repeat(crate::names::NODE_NAME_MAX - 2)).parse().unwrap();
     let incarnation = Incarnation { nonce: u128::MAX, count: u32::MAX };
-    let longest = ReachRecord::new(node(99), incarnation, (0..99).map(node), true);
+    let longest = ReachRecord::new(node(99), incarnation, (0..99).map(node), u64::MAX);
     assert!(longest.reached().len() == REACHED_MAX && longest.encode().len() <= RECORD_BYTES_MAX);
     assert_eq!(ReachRecord::decode(&longest.node, &longest.encode()), Ok(longest));
 }

@@ -4,7 +4,7 @@ use crate::cluster::isolation::OtherNode;
 use crate::cluster::leases::{Leases, Numbers};
 use cluster::{NodeName, NodeRecord, assign};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// For how long leases are watched before anything is taken: it is not known before which of them are renewed.
@@ -73,7 +73,8 @@ impl Plan {
         let known = others.filter_map(|record| {
             let NodeRecord { node, incarnation, takes_addresses, .. } = record.clone();
             let address = *record.addresses.first()?;
-            Some(OtherNode { name: node, incarnation, address, takes_addresses })
+            let addresses = record.addresses.iter().map(SocketAddr::ip).collect();
+            Some(OtherNode { name: node, incarnation, address, addresses, takes_addresses })
         });
         known.collect()
     }

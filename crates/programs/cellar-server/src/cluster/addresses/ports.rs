@@ -1,7 +1,8 @@
 //! The server's ports, as far as the coming and going of service addresses concerns them.
 
 use cellar_config::Role;
-use rx::Server;
+use rx::{PeerReport, Server};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Weak};
 
@@ -36,15 +37,17 @@ impl Ports {
         self.open().map(|server| server.calls_at(IpAddr::V4(address))).sum()
     }
 
-    /// Returns the number of packets that clients have sent to the file server.
-    pub(super) fn packets_of_clients(&self) -> u64 {
+    /// Returns the number of packets that the file server has received from hosts with other addresses than these.
+    pub(super) fn packets_of_others(&self, excluded: &BTreeSet<IpAddr>) -> u64 {
         let is_file_server =
             |server: &Arc<Server>| server.addresses().iter().any(|at| at.port() == Role::Fs.port());
-        let received = |of: &rx_proto::Statistics| {
-            of.packets_received.iter().sum::<u64>().saturating_sub(of.spurious + of.malformed)
+        let is_other =
+            |peer: &PeerReport| !peer.address.ip().is_loopback() && !excluded.contains(&peer.address.ip());
+        let received = |server: Arc<Server>| {
+            let (peers, _) = server.peers();
+            peers.iter().filter(|peer| is_other(peer)).map(|peer| peer.counters.received).sum::<u64>()
         };
-        let servers = self.open().filter(is_file_server);
-        servers.map(|server| server.statistics().endpoints.iter().map(received).sum::<u64>()).sum()
+        self.open().filter(is_file_server).map(received).sum()
     }
 
     /// An address is gone: calls of this node that left from it fail, and later ones leave from another.
