@@ -25,6 +25,7 @@ struct Nothing;
 impl afs_idl::bozo::Server for Nothing {}
 impl afs_idl::cb::Server for Nothing {}
 impl afs_idl::cellar::Server for Nothing {}
+impl afs_idl::cluster::Server for Nothing {}
 impl afs_idl::fs::Server for Nothing {}
 impl afs_idl::pr::Server for Nothing {}
 impl afs_idl::rxstats::Server for Nothing {}
@@ -61,11 +62,12 @@ fn messages(data: &[u8], dispatch: Dispatch, replies: &[Check]) {
 }
 
 /// Returns the number of replies checked for each service.
-pub fn replies_checked() -> [(&'static str, usize); 8] {
+pub fn replies_checked() -> [(&'static str, usize); 9] {
     [
         ("bozo", replies::BOZO.len()),
         ("cb", replies::CB.len()),
         ("cellar", replies::CELLAR.len()),
+        ("cluster", replies::CLUSTER.len()),
         ("fs", replies::FS.len()),
         ("pr", replies::PR.len()),
         ("rxstats", replies::RXSTATS.len()),
@@ -87,6 +89,11 @@ pub fn cb(data: &[u8]) {
 /// Exercises Cellar's own service.
 pub fn cellar(data: &[u8]) {
     messages(data, afs_idl::cellar::dispatch, replies::CELLAR);
+}
+
+/// Exercises the service between the nodes of a cluster.
+pub fn cluster(data: &[u8]) {
+    messages(data, afs_idl::cluster::dispatch, replies::CLUSTER);
 }
 
 /// Exercises the file service.

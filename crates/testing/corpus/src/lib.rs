@@ -9,6 +9,7 @@
 //! A new target requires a function, a line in [`TARGETS`], a seed in `examples/seed`, and a file in
 //! `fuzz/fuzz_targets`; the test reports what is missing. `docs/design/testing.md` describes how to fuzz.
 
+pub mod bucket;
 pub mod captures;
 pub mod formats;
 pub mod frames;
@@ -29,9 +30,11 @@ pub type Target = fn(&[u8]);
 /// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("acl", formats::acl),
+    ("bucket_objects", bucket::bucket_objects),
     ("capture", captures::capture),
     ("cellservdb", formats::cellservdb),
     ("challenge", security::challenge),
+    ("cluster_records", bucket::cluster_records),
     ("directory", formats::directory),
     ("dump", formats::dump),
     ("key_ring", rings::key_ring),
@@ -62,6 +65,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("xdr_bozo", idl::bozo),
     ("xdr_cb", idl::cb),
     ("xdr_cellar", idl::cellar),
+    ("xdr_cluster", idl::cluster),
     ("xdr_fs", idl::fs),
     ("xdr_pr", idl::pr),
     ("xdr_rxstats", idl::rxstats),

@@ -2,7 +2,7 @@
 //! of `afs-idl`.
 
 use crate::idl::Check;
-use afs_idl::{bozo, cb, cellar, fs, pr, rxstats, vl, vol};
+use afs_idl::{bozo, cb, cellar, cluster, fs, pr, rxstats, vl, vol};
 
 /// Replies of `vl`.
 pub(crate) const VL: &[Check] = &[
@@ -277,4 +277,16 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::GetProfileReply>,
     crate::idl::check::<cellar::StopProfileReply>,
     crate::idl::check::<cellar::FetchProfileReply>,
+];
+
+/// Replies of `cluster`.
+pub(crate) const CLUSTER: &[Check] = &[
+    crate::idl::check::<cluster::ForwardReply>,
+    crate::idl::check::<cluster::ForwardToReply>,
+    crate::idl::check::<cluster::FetchReply>,
+    crate::idl::check::<cluster::OfferStoreReply>,
+    crate::idl::check::<cluster::StoreReply>,
+    crate::idl::check::<cluster::CallClientReply>,
+    crate::idl::check::<cluster::LocateVolumeReply>,
+    crate::idl::check::<cluster::VolumeDeletedReply>,
 ];

@@ -102,13 +102,13 @@ fn namei() -> impl Iterator<Item = Seed> {
         ("large", special("zzzzD+++++0")),
         ("links", special("zzzzP+++++0")),
     ];
-    let read = |path: &str| testdata(&format!("afs-format/testdata/vicepa/{path}"));
+    let read = |path: &str| testdata(&format!("../protocol/afs-format/testdata/vicepa/{path}"));
     files.into_iter().map(move |(name, path)| seed("namei", name, read(&path)))
 }
 
 /// Returns dumps made by OpenAFS, and a minimal valid one.
 fn dumps() -> Vec<Seed> {
-    let golden = |name: &str| testdata(&format!("afs-format/testdata/dump/{name}"));
+    let golden = |name: &str| testdata(&format!("../protocol/afs-format/testdata/dump/{name}"));
     ["dump", "restored_dump"]
         .into_iter()
         .flat_map(|target| ["full", "incremental"].map(|name| seed(target, name, golden(name))))

@@ -1,6 +1,7 @@
 //! Writes the seeds for fuzzing to `corpus/`: data from this program's encoders, and data from other
 //! programs. Inputs found by fuzzers are not touched.
 
+mod buckets;
 mod captures;
 mod conversations;
 mod formats;
@@ -13,6 +14,7 @@ use std::io;
 use std::path::Path;
 
 /// An input: its target, file name and bytes.
+#[derive(Clone)]
 pub(crate) struct Seed {
     target: &'static str,
     file: String,
@@ -32,6 +34,7 @@ pub(crate) fn testdata(path: &str) -> Vec<u8> {
 
 fn main() -> io::Result<()> {
     let seeds = [
+        buckets::seeds(),
         captures::seeds(),
         conversations::seeds(),
         formats::seeds(),

@@ -8,10 +8,11 @@ const OPCODES: u32 = 70_000;
 
 type Name = fn(u32) -> Option<&'static str>;
 
-const SERVICES: [(&str, Name); 8] = [
+const SERVICES: [(&str, Name); 9] = [
     ("xdr_bozo", afs_idl::bozo::procedure_name),
     ("xdr_cb", afs_idl::cb::procedure_name),
     ("xdr_cellar", afs_idl::cellar::procedure_name),
+    ("xdr_cluster", afs_idl::cluster::procedure_name),
     ("xdr_fs", afs_idl::fs::procedure_name),
     ("xdr_pr", afs_idl::pr::procedure_name),
     ("xdr_rxstats", afs_idl::rxstats::procedure_name),

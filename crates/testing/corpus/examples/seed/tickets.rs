@@ -29,7 +29,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
         seeds.push(seed("rxkad_packet", name, packet(level)));
     }
     for recording in ["clear", "crypt", "des"] {
-        let path = format!("rx-security/testdata/openafs-localauth-{recording}.response");
+        let path = format!("../protocol/rx-security/testdata/openafs-localauth-{recording}.response");
         let response = testdata(&path).split_off(HEADER_BYTES);
         let kind = if recording == "des" { TicketKind::Kerberos4 } else { TicketKind::SealedPart };
         seeds.push(seed("ticket", format!("openafs_{recording}"), kinded(kind, &response[RESPONSE_BYTES..])));
@@ -62,7 +62,7 @@ fn tickets() -> Vec<Seed> {
         seed("ticket", "plain_kerberos_5_des", kinded(TicketKind::Kerberos5PlainDes, &des)),
     ];
     for name in ["aes256", "aes128", "rc4", "des3"] {
-        let cache = testdata(&format!("rx-security/testdata/heimdal-{name}.ccache"));
+        let cache = testdata(&format!("../protocol/rx-security/testdata/heimdal-{name}.ccache"));
         seeds.push(seed(
             "ticket",
             format!("heimdal_{name}"),

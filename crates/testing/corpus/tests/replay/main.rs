@@ -91,9 +91,11 @@ macro_rules! replays {
 
 replays! {
     acl
+    bucket_objects
     capture
     cellservdb
     challenge
+    cluster_records
     directory
     dump
     key_ring
@@ -124,6 +126,7 @@ replays! {
     xdr_bozo
     xdr_cb
     xdr_cellar
+    xdr_cluster
     xdr_fs
     xdr_pr
     xdr_rxstats
