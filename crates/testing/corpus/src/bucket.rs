@@ -3,7 +3,7 @@
 use crate::frames::{Fields, frames};
 use crate::segments::crc;
 use bytes::Bytes;
-use cluster_proto::{ClusterRecord, NodeName, NodeRecord, OwnerRecord, ServiceAddresses};
+use cluster_proto::{ClusterRecord, NodeName, NodeRecord, OwnerRecord, ReachRecord, ServiceAddresses};
 use disk::{Disk, FaultyDisk, File, Garbling};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const CACHE: &str = "/cache";
 const OWNER: [u8; 16] = [1; 16];
 const RECORD: &str = "a record that was accepted is encoded as it was";
 
-/// Exercises the leases, owners, lists of partitions and of addresses of a cluster. If the first byte is 0, the rest is
+/// Exercises the leases, reached nodes, owners, lists of partitions and of addresses of a cluster. If the first byte is 0, the rest is
 /// the object; otherwise its last line, with the checksum, is added.
 pub fn cluster_records(data: &[u8]) {
     let Some((raw, rest)) = data.split_first() else { return };
@@ -38,6 +38,9 @@ pub fn cluster_records(data: &[u8]) {
     }
     if let Ok(record) = ClusterRecord::decode(&object) {
         assert_eq!(ClusterRecord::decode(&record.encode()).as_ref(), Ok(&record), "{RECORD}");
+    }
+    if let Ok(record) = ReachRecord::decode(&name, &object) {
+        assert_eq!(ReachRecord::decode(&name, &record.encode()).as_ref(), Ok(&record), "{RECORD}");
     }
     if let Ok(record) = ServiceAddresses::decode(&object) {
         assert_eq!(ServiceAddresses::decode(&record.encode()).as_ref(), Ok(&record), "{RECORD}");

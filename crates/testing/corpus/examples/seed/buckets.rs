@@ -2,7 +2,8 @@
 
 use crate::{Seed, seed, testdata};
 use cluster_proto::{
-    ClusterRecord, Epoch, Holder, Incarnation, NodeName, NodeRecord, NodeState, OwnerRecord, ServiceAddresses,
+    ClusterRecord, Epoch, Holder, Incarnation, NodeName, NodeRecord, NodeState, OwnerRecord, ReachRecord,
+    ServiceAddresses,
 };
 use corpus::frames::push;
 use std::net::Ipv4Addr;
@@ -34,12 +35,15 @@ fn records() -> Vec<Seed> {
         addresses: vec!["192.0.2.1:7010".parse().expect("an address")],
         takes_addresses: true,
     };
+    let reach =
+        ReachRecord::new(node.clone(), incarnation, ["b", "c"].map(|one| one.parse().expect("a name")), 5);
     let owned = OwnerRecord { epoch: Epoch(12), holder: Holder::Owned { node, incarnation } };
     let partitions = ["aa", "b"].map(|letters| letters.parse().expect("letters"));
     let cluster = ClusterRecord::new("example.org".parse().expect("a cell"), partitions.into());
     let addresses = ServiceAddresses::new([9, 11].map(|last| Ipv4Addr::new(192, 0, 2, last)).into());
     [
         record("lease", &lease.encode()),
+        record("reach", &reach.encode()),
         record("owner", &owned.encode()),
         record("cluster", &cluster.expect("a cluster").encode()),
         record("addresses", &addresses.expect("addresses").encode()),
