@@ -10,6 +10,8 @@ mod databases;
 #[cfg(feature = "bucket")]
 mod figures;
 #[cfg(feature = "bucket")]
+mod folder;
+#[cfg(feature = "bucket")]
 mod foreign;
 mod handovers;
 #[cfg(feature = "bucket")]

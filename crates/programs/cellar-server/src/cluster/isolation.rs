@@ -2,18 +2,18 @@
 //! ([`cluster_proto::Isolation`]).
 
 use super::Node;
+use super::folder::Folder;
 use super::peers::Peers;
 use crate::buckets::connect;
 use crate::threads::{thread, wait};
 use afs_idl::ClientConnection;
 use afs_idl::cluster::{LocateVolumeRequest, locate_volume};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use base::AbortCode;
 use cellar_config::Settings;
 use cluster::{Incarnation, NodeName, PartitionName, ReachRecord, read_reach, write_reach};
 use cluster_proto::{Isolation, Other, Owned, Standing, Ways, heirs, share_out};
 use clusterserver::{Ownership, wire_node};
-use object_store::ObjectStore;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 
 /// Pause between two decisions.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -77,9 +75,7 @@ struct Questions {
 
 /// The nodes' records in the bucket.
 struct Records {
-    client: Arc<dyn ObjectStore>,
-    runtime: Runtime,
-    folder: String,
+    folder: Folder,
     /// What this node has published last, and when.
     published: Option<(ReachRecord, Instant)>,
 }
@@ -96,13 +92,12 @@ impl Node {
         ending: &Arc<AtomicBool>,
     ) -> Result<Option<JoinHandle<()>>> {
         let Some(cluster) = &settings.cluster else { return Ok(None) };
-        let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a thread")?;
-        let (client, folder) = (connect(&cluster.bucket)?, cluster.folder().to_owned());
+        let folder = Folder::new(connect(&cluster.bucket)?, cluster.folder())?;
         let ways = Mutex::new(Ways::new(self.name().clone()));
         let mut watch = Watch {
             node: Arc::clone(self),
             peers: Arc::clone(peers),
-            records: Records { client, runtime, folder, published: None },
+            records: Records { folder, published: None },
             isolation: Isolation::default(),
             links: HashMap::new(),
             questions: Arc::new(Questions { ways, open: Mutex::default() }),
@@ -165,8 +160,14 @@ impl Watch {
         let mut others = BTreeMap::new();
         for OtherNode { name, incarnation, takes_addresses, .. } in known {
             let reach = if is_silent { self.records.of(name, *incarnation) } else { Ok(None) };
-            // Without one of the records, the group is not known.
-            let Ok(reach) = reach else { return self.last };
+            let reach = match reach {
+                Ok(reach) => reach,
+                Err(error) => {
+                    // The group is not known.
+                    tracing::debug!(node = %name, %error, "cannot read which nodes another one reaches");
+                    return self.last;
+                }
+            };
             others.insert(name.clone(), Other { takes_addresses: *takes_addresses, reach });
         }
         let standing = {
@@ -263,31 +264,22 @@ impl Records {
         if !is_due {
             return is_known;
         }
-        let write = write_reach(&*self.client, &self.folder, &record);
-        let written = self.runtime.block_on(async { timeout(PATIENCE, write).await });
-        match written {
-            Ok(Ok(())) => {
+        match self.folder.ask(PATIENCE, async |client, name| write_reach(client, name, &record).await) {
+            Ok(()) => {
                 self.published = Some((record, Instant::now()));
-                return true;
+                true
             }
-            Ok(Err(error)) => tracing::debug!(%error, "cannot write which nodes this one reaches"),
-            Err(_) => tracing::debug!("cannot write which nodes this one reaches: no answer"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot write which nodes this one reaches");
+                is_known && self.published.is_some()
+            }
         }
-        is_known && self.published.is_some()
     }
 
     /// Reads what another node has published in its present membership.
-    fn of(&self, node: &NodeName, incarnation: Incarnation) -> Result<Option<ReachRecord>, ()> {
-        let read = read_reach(&*self.client, &self.folder, node);
-        let read = self.runtime.block_on(async { timeout(PATIENCE, read).await });
-        match read {
-            Ok(Ok(record)) => Ok(record.filter(|record| record.incarnation == incarnation)),
-            Ok(Err(error)) => {
-                tracing::debug!(%node, %error, "cannot read which nodes another one reaches");
-                Err(())
-            }
-            Err(_) => Err(()),
-        }
+    fn of(&self, node: &NodeName, incarnation: Incarnation) -> Result<Option<ReachRecord>> {
+        let read = self.folder.ask(PATIENCE, async |client, name| read_reach(client, name, node).await);
+        Ok(read?.filter(|record| record.incarnation == incarnation))
     }
 }
 

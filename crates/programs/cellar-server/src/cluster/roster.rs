@@ -1,25 +1,23 @@
 //! The partitions of the cluster as the bucket names them, which this node follows while it runs (docs/design/cluster.md, "Partitions
 //! that are added and removed").
 
+use super::folder::Folder;
 use super::node::Node;
 use crate::buckets::{Keeper, connect};
 use crate::known::KnownPartitions;
 use crate::observed::Observatory;
 use crate::stores::Meters;
 use crate::threads::{thread, wait};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use base::{Monotonic, PartitionId};
 use cellar_config::cluster::common_key;
 use cellar_config::{ClusterSettings, PartitionSettings, Settings};
 use cluster::{ClusterRecord, PartitionState, cluster_record};
-use object_store::ObjectStore;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 
 /// Interval at which the record is read. A node relies on what it has read for several intervals.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -34,25 +32,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// given up.
 const ADDED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Reads the record.
-struct Reader {
-    client: Arc<dyn ObjectStore>,
-    runtime: Runtime,
-    folder: String,
+fn folder(cluster: &ClusterSettings) -> Result<Folder> {
+    Folder::new(connect(&cluster.bucket)?, cluster.folder())
 }
 
-impl Reader {
-    fn new(cluster: &ClusterSettings) -> Result<Reader> {
-        let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-        Ok(Reader { client: connect(&cluster.bucket)?, runtime, folder: cluster.folder().to_owned() })
-    }
-
-    /// Returns the record, if there is one.
-    fn read(&self) -> Result<Option<ClusterRecord>> {
-        let read = async { timeout(PATIENCE, cluster_record(&*self.client, &self.folder)).await };
-        let read = self.runtime.block_on(read);
-        Ok(read.map_err(|_| anyhow!("the bucket does not answer within {PATIENCE:?}"))??)
-    }
+/// Returns the record, if there is one.
+fn read(folder: &Folder) -> Result<Option<ClusterRecord>> {
+    folder.ask(PATIENCE, async |client, name| cluster_record(client, name).await)
 }
 
 /// Returns the settings of a node with the partitions that the cluster has, whatever the configuration lists. Waits for the bucket
@@ -65,9 +51,9 @@ pub(crate) fn with_listed_partitions(
     interrupted: &AtomicBool,
 ) -> Result<Arc<Settings>> {
     let Some(cluster) = &settings.cluster else { return Ok(Arc::clone(settings)) };
-    let (reader, mut last) = (Reader::new(cluster)?, String::new());
+    let (folder, mut last) = (folder(cluster)?, String::new());
     let record = loop {
-        match reader.read() {
+        match read(&folder) {
             // A cluster that was not created by a command has the partitions of the configuration.
             Ok(None) => return Ok(Arc::clone(settings)),
             Ok(Some(record)) => break record,
@@ -165,7 +151,7 @@ pub(crate) struct Means {
 struct Roster {
     means: Means,
     cluster: ClusterSettings,
-    reader: Reader,
+    folder: Folder,
     /// The threads of the partitions that this node may own.
     threads: BTreeMap<PartitionId, JoinHandle<()>>,
     /// The partitions that are being added, since when that is seen.
@@ -187,10 +173,10 @@ pub(crate) fn follow(
     ending: &Arc<AtomicBool>,
 ) -> Result<JoinHandle<()>> {
     let cluster = means.settings.cluster.clone().context("only a node has partitions of a cluster")?;
-    let reader = Reader::new(&cluster)?;
+    let folder = folder(&cluster)?;
     let threads = threads.into_iter().collect();
     let (added, unusable, last_error) = Default::default();
-    let roster = Roster { means, cluster, reader, threads, added, unusable, is_read: false, last_error };
+    let roster = Roster { means, cluster, folder, threads, added, unusable, is_read: false, last_error };
     let ending = Arc::clone(ending);
     Ok(thread("partitions", move || roster.run(&ending)))
 }
@@ -213,7 +199,7 @@ impl Roster {
     /// Reads the record once; returns the time until the next reading.
     fn look(&mut self) -> Duration {
         let begun = cluster::now();
-        match self.reader.read() {
+        match read(&self.folder) {
             Ok(Some(record)) => {
                 self.is_read = true;
                 self.last_error.clear();

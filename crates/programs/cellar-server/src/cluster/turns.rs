@@ -1,16 +1,15 @@
 //! Which node takes what has no owner: the partitions, and the databases. Each node computes it for itself, from the same
 //! owners and leases ([`cluster::share_out`]).
 
+use super::folder::Folder;
 use super::leases::Leases;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cluster::{NodeName, PartitionName, PartitionStatus, read_nodes, share_out};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 
 /// How long something must have been without an owner: what the bucket says is not known at once.
 const VACANT: Duration = Duration::from_millis(300);
@@ -33,13 +32,6 @@ const DOUBT: Duration = Duration::from_secs(3);
 /// How long the node that is to take something has for that, once it can. After that, any node takes it.
 const REPLACED: Duration = Duration::from_secs(4);
 
-/// Reads leases.
-struct Reader {
-    client: Arc<dyn ObjectStore>,
-    runtime: Runtime,
-    folder: String,
-}
-
 /// The turns of one node.
 pub(super) struct Turns {
     node: NodeName,
@@ -47,7 +39,7 @@ pub(super) struct Turns {
     /// Nothing waits under the lock.
     places: Mutex<BTreeSet<PartitionName>>,
     /// Locked by the thread that reads leases; others do not wait for it.
-    reader: Mutex<Reader>,
+    folder: Mutex<Folder>,
     /// Nothing waits under the lock.
     leases: Mutex<Leases>,
     /// The last owner that was seen of each place; nothing waits under the lock.
@@ -65,10 +57,9 @@ impl Turns {
         client: Arc<dyn ObjectStore>,
         folder: &str,
     ) -> Result<Turns> {
-        let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-        let reader = Mutex::new(Reader { client, runtime, folder: folder.to_owned() });
+        let folder = Mutex::new(Folder::new(client, folder)?);
         let (leases, last_owners) = Default::default();
-        Ok(Turns { node, places: Mutex::new(places), reader, leases, last_owners })
+        Ok(Turns { node, places: Mutex::new(places), folder, leases, last_owners })
     }
 
     /// A partition was added to those that are shared.
@@ -100,21 +91,19 @@ impl Turns {
 
     /// Reads the leases, unless they were read lately or another thread reads them.
     fn look(&self) {
-        let Some(reader) = self.reader.try_lock() else { return };
+        let Some(folder) = self.folder.try_lock() else { return };
         if self.leases.lock().age(Instant::now()).is_some_and(|age| age < PERIOD) {
             return;
         }
-        let read = async { timeout(PATIENCE, read_nodes(&*reader.client, &reader.folder)).await };
-        match reader.runtime.block_on(read) {
-            Ok(Ok(records)) => {
+        match folder.ask(PATIENCE, async |client, name| read_nodes(client, name).await) {
+            Ok(records) => {
                 let (now, mut leases) = (Instant::now(), self.leases.lock());
                 if leases.age(now).is_some_and(|age| age >= OUTDATED) {
                     *leases = Leases::default();
                 }
                 leases.note(records, now);
             }
-            Ok(Err(error)) => tracing::debug!(%error, "cannot read the leases of the nodes"),
-            Err(_) => tracing::debug!("cannot read the leases of the nodes within {PATIENCE:?}"),
+            Err(error) => tracing::debug!(%error, "cannot read the leases of the nodes"),
         }
     }
 

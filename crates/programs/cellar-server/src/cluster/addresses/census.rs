@@ -4,8 +4,9 @@
 use super::holder::tend;
 use super::plan::{Plan, Seen, Wish};
 use super::{Addresses, Entry};
+use crate::cluster::folder::Folder;
 use crate::threads::{thread, wait};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cluster::{
     CallKind, NodeName, NodeRecord, PartitionStatus, Route, ServiceAddresses, read_nodes, service_addresses,
 };
@@ -16,8 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 
 /// Interval at which the leases are read, if there are service addresses or it is not known yet which leases are renewed.
 const PERIOD: Duration = Duration::from_millis(800);
@@ -34,8 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) struct Census {
     all: Arc<Addresses>,
-    client: Arc<dyn ObjectStore>,
-    runtime: Runtime,
+    folder: Folder,
     plan: Plan,
     list: Option<ServiceAddresses>,
     next_list: Instant,
@@ -48,14 +46,13 @@ pub(super) struct Census {
 
 impl Census {
     pub(super) fn new(all: Arc<Addresses>, client: Arc<dyn ObjectStore>) -> Result<Census> {
-        let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a thread")?;
+        let folder = Folder::new(client, &all.folder)?;
         let plan = Plan::new(all.node.clone());
         let (last_error, last_refusal) = Default::default();
         let next_list = Instant::now();
         Ok(Census {
             all,
-            client,
-            runtime,
+            folder,
             plan,
             list: None,
             next_list,
@@ -106,8 +103,9 @@ impl Census {
         if !period.is_zero() && Instant::now() < self.next_leases {
             return;
         }
-        let (client, folder, asked) = (Arc::clone(&self.client), self.all.folder.clone(), Instant::now());
-        let read = self.read("the leases of the nodes", async { read_nodes(&*client, &folder).await });
+        let asked = Instant::now();
+        let read =
+            self.read("the leases of the nodes", async |client, folder| read_nodes(client, folder).await);
         let (now, Some(records)) = (Instant::now(), read) else { return };
         self.plan.note(records, now);
         if !self.plan.is_ready(now) {
@@ -131,9 +129,9 @@ impl Census {
         if Instant::now() < self.next_list {
             return;
         }
-        let (client, folder) = (Arc::clone(&self.client), self.all.folder.clone());
-        let read =
-            self.read("the list of service addresses", async { service_addresses(&*client, &folder).await });
+        let read = self.read("the list of service addresses", async |client, folder| {
+            service_addresses(client, folder).await
+        });
         self.next_list = Instant::now() + if read.is_some() { LIST_PERIOD } else { LIST_RETRY };
         let Some(list) = read.filter(|list| self.list.as_ref() != Some(list)) else { return };
         if self.list.is_some() || !list.addresses().is_empty() {
@@ -156,16 +154,14 @@ impl Census {
     fn read<T, E: std::error::Error + Send + Sync + 'static>(
         &mut self,
         what: &str,
-        request: impl Future<Output = Result<T, E>>,
+        request: impl AsyncFnOnce(&dyn ObjectStore, &str) -> Result<T, E>,
     ) -> Option<T> {
-        let read = self.runtime.block_on(async { timeout(PATIENCE, request).await });
-        let error = match read {
-            Ok(Ok(found)) => {
+        let error = match self.folder.ask(PATIENCE, request) {
+            Ok(found) => {
                 self.last_error.clear();
                 return Some(found);
             }
-            Ok(Err(error)) => format!("cannot read {what}: {error}"),
-            Err(_) => format!("cannot read {what}: no answer within {PATIENCE:?}"),
+            Err(error) => format!("cannot read {what}: {error}"),
         };
         if error != self.last_error {
             tracing::warn!("{error}");

@@ -344,7 +344,10 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Returns what is left of a cluster.
+/// Returns the record without removed partitions.
+///
+/// # Errors
+/// If none remains.
 fn left(rest: Option<ClusterRecord>) -> Result<ClusterRecord> {
     rest.context("a cluster has at least one partition; add another one first")
 }
