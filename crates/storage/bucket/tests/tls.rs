@@ -24,7 +24,7 @@ struct Client {
 }
 
 impl Client {
-    /// Knows this authority beside those of the system.
+    /// Also trusts this authority, in addition to those of the system.
     fn new(server: &TlsServer, authority: Option<String>) -> Client {
         let file = format!(
             "aws_access_key_id = {ID}\naws_secret_access_key = {SECRET}\naws_session_token = {TOKEN}\n"
