@@ -11,7 +11,7 @@ const JOBS_MAX: usize = 8;
 const JOBS_PER_PROCESSOR: usize = 4;
 
 /// For how long the load is measured before another test begins.
-const MEASURED: Duration = Duration::from_secs(3);
+const MEASURED: Duration = Duration::from_millis(1500);
 
 /// Share of the processors' time that must be unused for another test to begin, in percent.
 const IDLE_PERCENT_MIN: u64 = 30;
