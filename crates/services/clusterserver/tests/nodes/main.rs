@@ -6,7 +6,6 @@ mod doubts;
 mod failures;
 mod files;
 mod reading;
-mod sharing;
 mod shelf;
 mod strangers;
 mod takeover;

@@ -29,7 +29,7 @@ impl Scene {
     pub(crate) fn with_keys(number: u8, owner: Option<&Arc<KeyRing>>, front: Option<&Arc<KeyRing>>) -> Scene {
         let shelf = Shelf::default();
         let world = World::of(vec![memory(0), shelf.partition(owner)]);
-        let view = shelf.view();
+        let view = View::of(&shelf);
         *world.locals[0].foreign.write() = Some((IDENTITY, view.chunks(front)));
         *world.locals[0].bucket.write() = Some(Arc::new(view.clone()));
         Scene { world, shelf, view, client: Client::start(number) }
@@ -234,7 +234,7 @@ fn the_owner_sends_what_cannot_be_read() {
 fn damage_in_the_bucket_is_an_error_of_the_call() {
     let scene = Scene::new(78);
     let (fid, _) = scene.file("f", 3 * MB);
-    scene.shelf.damage();
+    scene.shelf.replace(damaged);
     assert!(!scene.shelf.names().is_empty());
     assert_eq!(fetch_range(&*scene.front(), fid, 0, ALL).map(drop), Err(AbortCode::UAEIO));
     assert_eq!(fetch_range(&*scene.owner(), fid, 0, ALL).map(drop), Err(AbortCode::UAEIO));

@@ -1,24 +1,16 @@
 //! Two nodes in one process, each with the ports of the file service and of the cluster's service on an address of
-//! its own, and clients with callback services. Who owns what is a table.
+//! its own, and clients with callback services. Who owns what is a table (`cluster_world`).
 
-use crate::sharing::Sharing;
-use afs_idl::{CallStream, ClientConnection, Forgetful, cb, cellar, cluster, fs, vol};
-use base::{
-    AbortCode, CallContext, Caller, Fid, HostUuid, Identity, Monotonic, PartitionId, SecurityLevel, UnixTime,
-    UserId, VolumeId, VolumeType,
+use afs_idl::{CallStream, ClientConnection, Forgetful, cb, cluster, fs, vol};
+use base::{AbortCode, CallContext, HostUuid, Monotonic, SecurityLevel};
+pub(crate) use cluster_world::{
+    HOLD, Local, SERVER, Table, VOLUMES, incarnation, is_cell, memory, new_volumes, open_volumes, partition,
+    root,
 };
-use bytes::Bytes;
-use cluster_proto::{
-    CallKind, Epoch, Incarnation, NodeName, NodeRecord, NodeState, PartitionName, Repeat, Route,
-};
-use clusterserver::{
-    Clients, ClusterService, Data, Environment, Files, Front, Fronts, LeaseError, Nodes, Own, Ownership,
-    Services, Way, kind_of_administration,
-};
-use fileserver::{
-    CallbackNetwork, Clock, FileServer, FileServerConfig, Membership, Subject, TransportFigures,
-};
-use parking_lot::{Mutex, RwLock};
+use cluster_world::{Sharing, Surroundings};
+use clusterserver::{Clients, ClusterService, Environment, Files, Front, Fronts, Nodes, Ownership, Way};
+use fileserver::{CallbackNetwork, Clock};
+use parking_lot::Mutex;
 use rx::{
     ConnectOptions, Connector, Path, Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry,
 };
@@ -26,43 +18,15 @@ use rx_security::{
     ClientSecurity, KeySet, LOCAL_TICKET_END_MAX, LocalRealms, Null, RxkadClient, RxkadServer,
     ServerSecurity, ServiceKey, forge_local_ticket,
 };
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{Bucket, ChunkPlace, ForeignChunks, MemoryChunks, MemoryMeta, NewObject, StoreError};
-use volserver::VolumeServer;
-use volume::{NewVolume, PartitionHandle, Permit, Space, VolumeOptions, Volumes, recorded_locks};
-
-/// The volume of each node.
-pub(crate) const VOLUMES: [VolumeId; 2] = [VolumeId(536_870_912), VolumeId(536_870_915)];
-
-/// How long calls are held.
-pub(crate) const HOLD: Duration = Duration::from_secs(8);
+use volume::PartitionHandle;
 
 /// How long a front waits for an owner that answers pings only, longer than calls are held; and an owner for a front.
 const IDLE_OF_FRONT: Duration = Duration::from_secs(10);
 const IDLE_OF_OWNER: Duration = Duration::from_secs(4);
-
-/// The UUID of the file server that both nodes are.
-pub(crate) const SERVER: HostUuid = HostUuid([7; 16]);
-
-pub(crate) fn partition(index: usize) -> PartitionName {
-    format!("cell/p{index}").parse().unwrap()
-}
-
-pub(crate) fn root(index: usize) -> fs::Fid {
-    Fid::root(VOLUMES[index]).into()
-}
-
-fn name(index: usize) -> NodeName {
-    format!("n{index}").parse().unwrap()
-}
-
-pub(crate) fn incarnation(index: usize) -> Incarnation {
-    Incarnation { nonce: 100 + index as u128, count: 1 }
-}
 
 pub(crate) fn keys() -> KeySet {
     let mut keys = KeySet::new();
@@ -74,272 +38,6 @@ pub(crate) fn keys() -> KeySet {
 pub(crate) fn cell(level: SecurityLevel) -> Arc<dyn ClientSecurity> {
     let ticket = forge_local_ticket(&keys(), [0x5b; 8], [2; 16], LOCAL_TICKET_END_MAX).unwrap();
     Arc::new(RxkadClient::from_ticket(ticket, level).unwrap())
-}
-
-/// What is known of partitions and nodes.
-#[derive(Default)]
-pub(crate) struct Table {
-    /// The owner of each partition, and its state there.
-    pub(crate) owners: Mutex<HashMap<PartitionName, (usize, Own)>>,
-    /// What a node believes instead.
-    pub(crate) beliefs: Mutex<HashMap<(usize, PartitionName), (usize, Epoch)>>,
-    pub(crate) addresses: Mutex<HashMap<usize, SocketAddr>>,
-    pub(crate) dead: Mutex<Vec<usize>>,
-    /// Nodes that may not know all partitions.
-    pub(crate) outdated: Mutex<Vec<usize>>,
-}
-
-impl Table {
-    pub(crate) fn set(&self, index: usize, change: impl FnOnce(&mut Own)) {
-        change(&mut self.owners.lock().get_mut(&partition(index)).unwrap().1);
-    }
-}
-
-struct View {
-    index: usize,
-    table: Arc<Table>,
-}
-
-impl Ownership for View {
-    fn node(&self) -> (NodeName, Incarnation) {
-        (name(self.index), incarnation(self.index))
-    }
-
-    fn partitions(&self) -> Vec<PartitionName> {
-        self.table.owners.lock().keys().cloned().collect()
-    }
-
-    fn knows_all(&self) -> bool {
-        !self.table.outdated.lock().contains(&self.index)
-    }
-
-    fn own(&self, partition: &PartitionName) -> Option<Own> {
-        let owners = self.table.owners.lock();
-        owners.get(partition).filter(|(owner, _)| *owner == self.index).map(|(_, own)| *own)
-    }
-
-    fn route(&self, partition: &PartitionName, kind: CallKind, _: Duration) -> Route {
-        let (mut owner, own) = self.table.owners.lock()[partition];
-        let mut epoch = own.epoch;
-        if let Some(belief) = self.table.beliefs.lock().get(&(self.index, partition.clone())) {
-            (owner, epoch) = *belief;
-        }
-        if owner != self.index {
-            let addresses = vec![self.table.addresses.lock()[&owner]];
-            Route::Forward { node: name(owner), epoch, addresses }
-        } else if own.answers(kind) {
-            Route::Local(epoch)
-        } else {
-            Route::Hold
-        }
-    }
-
-    fn hold_limit(&self) -> Duration {
-        HOLD
-    }
-
-    fn lease(&self, node: &NodeName) -> Result<Option<NodeRecord>, LeaseError> {
-        let index = (0..VOLUMES.len()).find(|index| name(*index) == *node);
-        Ok(index.map(|index| NodeRecord {
-            node: node.clone(),
-            incarnation: incarnation(index),
-            sequence: 1,
-            state: if self.table.dead.lock().contains(&index) { NodeState::Dead } else { NodeState::Live },
-            ttl: Duration::from_secs(6),
-            replaced: None,
-            addresses: vec![self.table.addresses.lock()[&index]],
-            takes_addresses: false,
-        }))
-    }
-}
-
-/// The file service of a node, with its volumes in memory.
-pub(crate) struct Local {
-    partition: PartitionName,
-    network: OnceLock<Arc<Network>>,
-    sharing: OnceLock<Arc<Sharing>>,
-    open: RwLock<Option<(Arc<Volumes>, Arc<FileServer>)>>,
-    volume_server: OnceLock<VolumeServer>,
-    /// The file data of the other node's partition, and the identity of that.
-    pub(crate) foreign: RwLock<Option<([u8; 16], ForeignChunks)>>,
-    /// The bucket in which this node creates objects for the other one.
-    pub(crate) bucket: RwLock<Option<Arc<dyn Bucket>>>,
-    /// Names of the objects whose creation was cancelled.
-    pub(crate) cancelled: Mutex<Vec<String>>,
-    /// The chunks that were announced.
-    pub(crate) expected: Mutex<Vec<([u8; 16], ChunkPlace)>>,
-}
-
-impl Local {
-    pub(crate) fn new(partition: PartitionName) -> Arc<Local> {
-        let (network, sharing, open, volume_server) = Default::default();
-        let (foreign, bucket, cancelled, expected) = Default::default();
-        Arc::new(Local {
-            partition,
-            network,
-            sharing,
-            open,
-            volume_server,
-            foreign,
-            bucket,
-            cancelled,
-            expected,
-        })
-    }
-
-    fn server(&self) -> Result<Arc<FileServer>, AbortCode> {
-        self.open.read().as_ref().map(|(_, server)| server.clone()).ok_or(AbortCode::VNOVOL)
-    }
-
-    pub(crate) fn volume_server(&self) -> Result<&VolumeServer, AbortCode> {
-        self.volume_server.get().ok_or(AbortCode::RXGEN_OPCODE)
-    }
-
-    /// Opens the volumes of partitions of another process, with their locks.
-    fn take_over(&self, handles: &[PartitionHandle]) {
-        self.open(open_all(handles));
-        let open = self.open.read();
-        for handle in handles {
-            open.as_ref().unwrap().1.restore_locks(handle.id, recorded_locks(&*handle.meta).unwrap());
-        }
-    }
-
-    /// Begins to serve volumes.
-    pub(crate) fn open(&self, volumes: Volumes) {
-        let volumes = Arc::new(volumes);
-        let mut config = FileServerConfig { uuid: SERVER, ..FileServerConfig::default() };
-        // The second attempt to identify a client follows the first one at once.
-        config.callbacks.refused_after_silence = Duration::ZERO;
-        let server = FileServer::new(
-            config,
-            fileserver::Environment {
-                volumes: volumes.clone(),
-                membership: Arc::new(People),
-                network: self.network.get().unwrap().clone(),
-                clock: Arc::new(Time),
-                locator: None,
-                transport: Arc::new(TransportFigures::default),
-                process_kib: Arc::new(|| 0),
-            },
-        );
-        let server = Arc::new(server);
-        _ = self.volume_server.set(self.sharing.get().unwrap().volume_server(&volumes, &server));
-        *self.open.write() = Some((volumes, server));
-    }
-}
-
-impl Files for Local {
-    fn is_here(&self, volume: VolumeId) -> bool {
-        self.open.read().as_ref().is_some_and(|(volumes, _)| volumes.get_any_state(volume).is_ok())
-    }
-
-    fn partition_of(&self, volume: VolumeId) -> Option<PartitionName> {
-        let id = self.open.read().as_ref()?.0.partition_of(volume)?;
-        // Another test has one partition, of another name.
-        let is_pair = (0..VOLUMES.len()).any(|index| partition(index) == self.partition);
-        Some(if is_pair { partition(id.index() as usize) } else { self.partition.clone() })
-    }
-
-    fn place(&self, id: PartitionId) -> Option<PartitionName> {
-        let index = id.index() as usize;
-        (index < VOLUMES.len()).then(|| partition(index))
-    }
-
-    fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
-        let served = self.server()?.serve(|server| fs::dispatch(server, call, stream));
-        served.wait().map_err(|error| error.abort_code())?
-    }
-
-    fn try_answer(&self, call: &CallContext<'_>, request: &[u8]) -> Option<Bytes> {
-        let server = self.open.read().as_ref()?.1.clone();
-        server.try_answer(call, request).map(|answer| answer.reply)
-    }
-
-    fn fetch(
-        &self,
-        call: &CallContext<'_>,
-        request: &cluster::FetchRequest,
-    ) -> Result<cluster::FetchReply, AbortCode> {
-        let served = self.server()?.serve(|server| server.fetch_for_front(call, request));
-        served.wait().map_err(|error| error.abort_code())?
-    }
-
-    fn offer(
-        &self,
-        call: &CallContext<'_>,
-        request: &fs::StoreData64Request,
-    ) -> Result<cluster::OfferStoreReply, AbortCode> {
-        let served = self.server()?.serve(|server| server.offer_for_front(call, request));
-        served.wait().map_err(|error| error.abort_code())?
-    }
-
-    fn store(
-        &self,
-        call: &CallContext<'_>,
-        request: fs::StoreData64Request,
-        objects: (Vec<u64>, u64),
-        stream: &mut dyn CallStream,
-    ) -> Result<fs::StoreData64Reply, AbortCode> {
-        let served = self.server()?.serve(|server| server.store_for_front(call, request, objects, stream));
-        served.wait().map_err(|error| error.abort_code())?
-    }
-}
-
-impl Data for Local {
-    fn read(&self, _: &PartitionName, identity: [u8; 16], chunk: ChunkPlace) -> Result<Bytes, StoreError> {
-        match &*self.foreign.read() {
-            Some((known, chunks)) if *known == identity => chunks.read(chunk),
-            _ => Err(unavailable("not here")),
-        }
-    }
-
-    fn expect(&self, _: &PartitionName, identity: [u8; 16], chunks: &[ChunkPlace]) {
-        self.expected.lock().extend(chunks.iter().map(|chunk| (identity, *chunk)));
-    }
-
-    fn begin(&self, _: &PartitionName, identity: [u8; 16], object: &NewObject) -> Result<(), StoreError> {
-        assert_eq!(identity, crate::shelf::IDENTITY);
-        let bucket = self.bucket.read().clone().ok_or_else(|| unavailable("no bucket"))?;
-        bucket.begin(&object.name, &object.contents);
-        Ok(())
-    }
-
-    fn finish(&self, _: &PartitionName, object: &NewObject) -> Result<(), StoreError> {
-        let bucket = self.bucket.read().clone().unwrap();
-        bucket.finish(std::slice::from_ref(&object.name)).map_err(|error| unavailable(&error.to_string()))
-    }
-
-    fn cancel(&self, _: &PartitionName, object: &NewObject) {
-        self.cancelled.lock().push(object.name.clone());
-    }
-}
-
-fn unavailable(what: &str) -> StoreError {
-    StoreError::Unavailable { place: "the bucket".into(), what: what.to_owned() }
-}
-
-impl Services for Local {
-    fn kind(&self, service: u16, opcode: u32) -> Option<(CallKind, Repeat)> {
-        kind_of_administration(service, opcode)
-    }
-
-    fn serve(
-        &self,
-        (service, _): (u16, u32),
-        _: &PartitionName,
-        call: &CallContext<'_>,
-        stream: &mut dyn CallStream,
-    ) -> Result<(), AbortCode> {
-        match service {
-            vol::SERVICE_ID => vol::dispatch(self.volume_server()?, call, stream),
-            cellar::SERVICE_ID => cellar::dispatch(self.volume_server()?, call, stream),
-            _ => Err(AbortCode::RXGEN_OPCODE),
-        }
-    }
-
-    fn volume_deleted(&self, volume: VolumeId) {
-        self.volume_server().unwrap().deleted_elsewhere(volume);
-    }
 }
 
 /// A port that opens after its users were created.
@@ -397,37 +95,6 @@ impl Clock for Time {
     fn wall(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
     }
-}
-
-/// Everyone is a user by name; anyone may do anything, by the access lists of the tests' volumes.
-struct People;
-
-impl Membership for People {
-    fn subject(&self, caller: &Caller) -> Result<Subject, AbortCode> {
-        let is_admin = is_cell(caller);
-        let user = if is_admin { UserId(1) } else { UserId::ANONYMOUS };
-        Ok(Subject {
-            user,
-            groups: vec![user, UserId::ANYUSER],
-            host_groups: Vec::new(),
-            administrator: is_admin,
-            superuser: is_admin,
-            is_partial: false,
-        })
-    }
-
-    fn names(&self, ids: &[UserId]) -> Result<Vec<Vec<u8>>, AbortCode> {
-        Ok(ids.iter().map(|id| id.0.to_string().into_bytes()).collect())
-    }
-
-    fn ids(&self, names: &[&[u8]]) -> Result<Vec<Option<UserId>>, AbortCode> {
-        let anyone = b"system:anyuser";
-        Ok(names.iter().map(|name| (*name == anyone).then_some(UserId::ANYUSER)).collect())
-    }
-}
-
-pub(crate) fn is_cell(caller: &Caller) -> bool {
-    matches!(&caller.identity, Identity::Known(principal) if principal.name == "afs")
 }
 
 /// Serves by a function.
@@ -506,7 +173,7 @@ impl Node {
         let ownership = ownership(cluster);
         let ways = |idle| Arc::new(Ways { port: cluster_connector.clone(), idle });
         let fronts = Fronts::new(ways(IDLE_OF_OWNER), ownership.clone(), rx::now);
-        _ = local.network.set(Arc::new(Network { files: file_connector.clone(), fronts: fronts.clone() }));
+        let network = Arc::new(Network { files: file_connector.clone(), fronts: fronts.clone() });
         let environment = Environment {
             ownership: ownership.clone(),
             files: local.clone(),
@@ -523,7 +190,9 @@ impl Node {
         _ = late.set((front.clone(), service.clone()));
         let way = Port::default();
         _ = way.0.set(volume_port.connector());
-        _ = local.sharing.set(Sharing::new(way, ownership, &front));
+        let to_volumes = Box::new(move |address| way.to_volumes(address));
+        let sharing = Sharing::new((to_volumes, std::thread::sleep), ownership, &front);
+        local.surround(Surroundings { network, clock: Arc::new(Time), sharing });
         let (file_port, cluster_port) = (Some(file_port), Some(cluster_port));
         Node { front, service, files, cluster, volumes, file_port, volume_port, cluster_port }
     }
@@ -546,66 +215,6 @@ impl Drop for Node {
         self.file_port.iter().for_each(Server::stop);
         self.cluster_port.iter().for_each(Server::stop);
     }
-}
-
-/// Returns an empty partition in memory.
-pub(crate) fn memory(index: usize) -> PartitionHandle {
-    PartitionHandle {
-        id: PartitionId::from_index(index as u32).unwrap(),
-        meta: Arc::new(MemoryMeta::new()),
-        chunks: Arc::new(MemoryChunks::new()),
-        space: Arc::new(|| Space { total_kib: 1 << 30, free_kib: 1 << 29 }),
-    }
-}
-
-/// Replies may always be sent.
-struct Permitted;
-
-impl Permit for Permitted {
-    fn may_answer(&self) -> bool {
-        true
-    }
-
-    fn may_change(&self) -> bool {
-        true
-    }
-
-    fn has_ended(&self) -> bool {
-        false
-    }
-}
-
-/// Opens the volumes of partitions in a bucket.
-fn open_all(handles: &[PartitionHandle]) -> Volumes {
-    let volumes = Volumes::open(handles.to_vec(), VolumeOptions::default()).unwrap();
-    for handle in handles {
-        volumes.limit(handle.id, Arc::new(Permitted)).unwrap();
-    }
-    volumes
-}
-
-/// Opens the volumes of a partition.
-pub(crate) fn open_volumes(handle: &PartitionHandle) -> Volumes {
-    open_all(std::slice::from_ref(handle))
-}
-
-/// Opens an empty partition, and creates the volume of a node in it.
-pub(crate) fn new_volumes(handle: &PartitionHandle, index: usize) -> Volumes {
-    let volumes = open_volumes(handle);
-    let id = VOLUMES[index];
-    let new = NewVolume {
-        id,
-        name: format!("v{index}").parse().unwrap(),
-        kind: VolumeType::ReadWrite,
-        parent: id,
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1_600_000_000),
-    };
-    volumes.create(handle.id, &new).unwrap();
-    volumes
 }
 
 /// A service that no server of the tests has to provide.
@@ -749,13 +358,7 @@ impl World {
 
     /// Starts two nodes with these partitions.
     pub(crate) fn of(handles: Vec<PartitionHandle>) -> World {
-        let table = Arc::new(Table::default());
-        for index in 0..VOLUMES.len() {
-            let epoch = Epoch(5 + index as u64);
-            let own = Own { epoch, reads: true, changes: true, is_draining: false };
-            table.owners.lock().insert(partition(index), (index, own));
-        }
-        let mut world = World { table, nodes: Vec::new(), locals: Vec::new(), handles };
+        let mut world = World { table: Table::new(), nodes: Vec::new(), locals: Vec::new(), handles };
         for index in 0..VOLUMES.len() {
             let (node, local) = world.start(index, 1 + index as u8);
             local.open(new_volumes(&world.handles[index], index));
@@ -771,7 +374,7 @@ impl World {
         let local = Local::new(partition(index));
         let ownership = |address| -> Arc<dyn Ownership> {
             self.table.addresses.lock().insert(index, address);
-            Arc::new(View { index, table: self.table.clone() })
+            self.table.view(index)
         };
         (Node::start(number, ownership, &local), local)
     }

@@ -1,8 +1,8 @@
 //! The volume server of a node, which shares its partitions with the others.
 
-use crate::world::{HOLD, Port, is_cell};
+use crate::{Administration, HOLD, partition};
 use afs_idl::ClientConnection;
-use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
+use base::{AbortCode, PartitionId, UnixTime, VolumeId};
 use cluster_proto::transaction_numbers;
 use clusterserver::{Front, Ownership};
 use fileserver::FileServer;
@@ -10,12 +10,16 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use volserver::{Administrators, FileService, OtherOwners, OtherServers, VolumeServer, VolumeServerParts};
+use volserver::{FileService, OtherOwners, OtherServers, VolumeServer, VolumeServerParts};
 use volume::Volumes;
 
+/// Connects to the volume server at an address as the cell.
+pub type ToVolumes = dyn Fn(SocketAddr) -> Arc<dyn ClientConnection> + Send + Sync;
+
 /// What a volume server knows of the other nodes.
-pub(crate) struct Sharing {
-    way: Port,
+pub struct Sharing {
+    way: Box<ToVolumes>,
+    pause: fn(Duration),
     ownership: Arc<dyn Ownership>,
     front: Weak<Front>,
 }
@@ -32,18 +36,14 @@ impl FileService for Changes {
     }
 }
 
-/// Holders of the cell's key are administrators.
-struct Cell;
-
-impl Administrators for Cell {
-    fn is_administrator(&self, caller: &Caller) -> bool {
-        is_cell(caller)
-    }
-}
-
 impl Sharing {
-    pub(crate) fn new(way: Port, ownership: Arc<dyn Ownership>, front: &Arc<Front>) -> Arc<Sharing> {
-        Arc::new(Sharing { way, ownership, front: Arc::downgrade(front) })
+    /// Creates what the volume server of a node with this front needs. `pause` sleeps.
+    pub fn new(
+        (way, pause): (Box<ToVolumes>, fn(Duration)),
+        ownership: Arc<dyn Ownership>,
+        front: &Arc<Front>,
+    ) -> Arc<Sharing> {
+        Arc::new(Sharing { way, pause, ownership, front: Arc::downgrade(front) })
     }
 
     pub(crate) fn volume_server(
@@ -53,11 +53,15 @@ impl Sharing {
     ) -> VolumeServer {
         let parts = VolumeServerParts {
             volumes: volumes.clone(),
-            administrators: Arc::new(Cell),
+            administrators: Arc::new(Administration),
             file_service: Arc::new(Changes(server.clone())),
             clock: Arc::new(|| UnixTime(1_600_000_100)),
         };
         VolumeServer::new(parts).with_other_owners(self.clone()).with_other_servers(self.clone())
+    }
+
+    fn front(&self) -> Arc<Front> {
+        self.front.upgrade().expect("the front lives as long as its node")
     }
 }
 
@@ -67,7 +71,7 @@ impl OtherOwners for Sharing {
     }
 
     fn transaction_numbers(&self, id: PartitionId) -> Option<RangeInclusive<i32>> {
-        let own = self.ownership.own(&crate::world::partition(id.index() as usize))?;
+        let own = self.ownership.own(&partition(id.index() as usize))?;
         Some(transaction_numbers(id, own.epoch))
     }
 
@@ -80,11 +84,11 @@ impl OtherOwners for Sharing {
     }
 
     fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool> {
-        self.front.upgrade().unwrap().is_elsewhere(volume, wait.min(HOLD))
+        self.front().is_elsewhere(volume, wait.min(HOLD))
     }
 
     fn volume_deleted(&self, volume: VolumeId) {
-        self.front.upgrade().unwrap().volume_deleted(volume);
+        self.front().volume_deleted(volume);
     }
 }
 
@@ -94,10 +98,14 @@ impl OtherServers for Sharing {
     }
 
     fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode> {
-        Ok(self.way.to_volumes(SocketAddr::V4(server)))
+        Ok((self.way)(SocketAddr::V4(server)))
     }
 
     fn connect_cellar(&self, _: SocketAddrV4) -> Option<Arc<dyn ClientConnection>> {
         None
+    }
+
+    fn pause(&self, time: Duration) {
+        (self.pause)(time);
     }
 }
