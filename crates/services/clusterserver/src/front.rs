@@ -10,6 +10,7 @@ use crate::outgoing::{Outgoing, Trouble};
 use crate::places::{Found, Owner, Places};
 use crate::scope::{self, Scope};
 use crate::stores::{Offer, Placing, Store};
+use crate::streams::Gathering;
 use crate::wire;
 use afs_idl::cluster::{self, refusal};
 use afs_idl::{CallStream, ClientConnection, MemoryStream, StreamSource, fs};
@@ -22,8 +23,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use xdr::Encode;
 
-/// Maximum size of a request that is passed to several nodes, which has at most 50 FIDs.
-const SMALL_REQUEST_BYTES_MAX: usize = 4096;
+/// Maximum size of a request that is passed to several nodes, which has at most 50 FIDs, and of a reply that does not matter.
+const SMALL_BYTES_MAX: usize = 4096;
+
+/// Maximum size of the reply to BulkStatus or InlineBulkStatus, which has at most 50 statuses.
+const BULK_REPLY_BYTES_MAX: usize = 16 * 1024;
+
+/// Maximum size of the list of one owner that is joined with those of others.
+const LIST_BYTES_MAX: usize = 4 << 20;
 
 /// How long an owner may hold a call that is passed to all of them.
 const NO_WAIT: Duration = Duration::ZERO;
@@ -560,16 +567,16 @@ impl Front {
         here: &Handler<'_>,
     ) -> Result<(), AbortCode> {
         whole(&mut head, stream)?;
-        let mut own = MemoryStream::new(&head, SMALL_REQUEST_BYTES_MAX);
+        let mut own = MemoryStream::new(&head, SMALL_BYTES_MAX);
         // A caller that is refused here causes no calls.
         here(&mut own)?;
         let mut replies = vec![own.outgoing];
         for owner in self.other_owners() {
             let passage = self.administration(service, call, &head)?;
-            let mut reply = MemoryStream::default();
+            let mut reply = Gathering::new(LIST_BYTES_MAX);
             let mut outgoing = Outgoing::new(head.clone(), &mut reply);
             match self.attempt(&passage, &To::at_once(&owner), &mut outgoing) {
-                Ok(()) => replies.push(reply.outgoing),
+                Ok(()) => replies.push(reply.reply),
                 Err(trouble) => tracing::debug!(?trouble, node = %owner.node, "a node is missing in a list"),
             }
         }
@@ -605,7 +612,7 @@ impl Front {
 
     /// Returns the reply to a call for a volume, wherever it is.
     fn answer(&self, call: &CallContext<'_>, volume: VolumeId, request: Bytes) -> Result<Vec<u8>, AbortCode> {
-        let mut stream = MemoryStream::default();
+        let mut stream = Gathering::new(BULK_REPLY_BYTES_MAX);
         match self.pass(call, volume, request, &mut stream) {
             // The client does not know the codes between nodes.
             Way::Here(mut source) => self
@@ -615,7 +622,7 @@ impl Front {
                 .map_err(|code| if code == LOST { AbortCode::VRESTARTING } else { code })?,
             Way::Ended(result) => result?,
         }
-        Ok(stream.outgoing)
+        Ok(stream.reply)
     }
 
     /// Passes a call to all other owners, then lets it be served here. Their answers do not matter: a promise that
@@ -631,7 +638,7 @@ impl Front {
         }
         for owner in self.other_owners() {
             let passage = self.passage(call, &head);
-            let mut reply = MemoryStream::default();
+            let mut reply = Gathering::new(SMALL_BYTES_MAX);
             let mut outgoing = Outgoing::new(head.clone(), &mut reply);
             if let Err(trouble) = self.attempt(&passage, &To::at_once(&owner), &mut outgoing) {
                 tracing::debug!(?trouble, partition = %owner.partition, "a call for all nodes has failed");
@@ -646,7 +653,7 @@ const LOST: AbortCode = AbortCode(refusal::LOST);
 
 /// Reads a small request to its end.
 fn whole(head: &mut Bytes, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
-    if scope::more(head, SMALL_REQUEST_BYTES_MAX, stream)? {
+    if scope::more(head, SMALL_BYTES_MAX, stream)? {
         return Err(AbortCode::RXGEN_SS_UNMARSHAL);
     }
     Ok(())

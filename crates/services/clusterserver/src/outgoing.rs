@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Maximum size of a request that is kept for a repetition. A longer one is a store of data, which clients begin anew
 /// themselves.
-const KEPT_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 /// Maximum size of the pieces that are passed on.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;

@@ -3,8 +3,9 @@
 use crate::administration::{Concern, is_administration};
 use crate::callers::Callers;
 use crate::counters::{Counters, count};
-use crate::environment::{Environment, LeaseError};
+use crate::environment::Environment;
 use crate::fronts::{Fronts, converse};
+use crate::outgoing::KEPT_BYTES_MAX;
 use crate::scope::{self, Scope};
 use crate::streams::{Checking, Collecting};
 use crate::wire;
@@ -13,7 +14,7 @@ use afs_idl::{CallStream, StreamSource, Work, fs};
 use base::{AbortCode, CallContext, CallId, Caller, Identity, Monotonic, SecurityLevel, VolumeId};
 use bytes::Bytes;
 use cluster_proto::{
-    Begun, CallKind, Epoch, Incarnation, NodeName, NodeState, PartitionName, Repeat, Results,
+    Begun, CallKind, Epoch, Incarnation, NodeName, NodeRecord, NodeState, PartitionName, Repeat, Results,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -24,7 +25,10 @@ use std::time::Duration;
 /// How long a lease that was read from the bucket is relied on.
 const LEASE_FRESH: Duration = Duration::from_secs(2);
 
-/// Maximum number of remembered leases; beyond it all are forgotten.
+/// How long a caller that was found to have no lease is refused without looking again. Nodes repeat refused calls for seconds.
+const ABSENCE_FRESH: Duration = Duration::from_millis(200);
+
+/// Maximum number of remembered leases, and of callers without one; beyond it all are forgotten.
 const LEASES_MAX: usize = 256;
 
 /// How often a call that waits is considered again.
@@ -60,6 +64,8 @@ pub struct ClusterService {
     results: Mutex<Results<Reply>>,
     /// Leases that were read from the bucket; nothing waits under the lock.
     leases: Mutex<HashMap<Incarnation, Lease>>,
+    /// Callers for which the bucket had no lease, or did not answer, and when it was asked; nothing waits under the lock.
+    absent: Mutex<HashMap<(NodeName, Incarnation), Monotonic>>,
 }
 
 /// A lease that was valid when it was read.
@@ -100,6 +106,7 @@ impl ClusterService {
             callers: Callers::default(),
             results: Mutex::default(),
             leases: Mutex::default(),
+            absent: Mutex::default(),
         }
     }
 
@@ -185,29 +192,43 @@ impl ClusterService {
         Ok((front, client))
     }
 
+    /// Reads the lease of a caller. Callers without one, such as a node that was evicted and goes on, do not cause a request to the
+    /// bucket with each call.
     fn read_lease(
         &self,
         now: Monotonic,
         name: NodeName,
         incarnation: Incarnation,
     ) -> Result<Vec<SocketAddr>, AbortCode> {
-        let record = match self.environment.ownership.lease(&name) {
-            Ok(Some(record)) if record.state == NodeState::Live && record.incarnation == incarnation => {
-                record
+        let caller = (name, incarnation);
+        if self.absent.lock().get(&caller).is_some_and(|at| now.since(*at) < ABSENCE_FRESH) {
+            return Err(NO_LEASE);
+        }
+        let (name, _) = &caller;
+        let record = self.environment.ownership.lease(name);
+        let is_lease =
+            |record: &NodeRecord| record.state == NodeState::Live && record.incarnation == incarnation;
+        let Ok(Some(record)) = record.map(|record| record.filter(is_lease)) else {
+            tracing::info!(node = %name, %incarnation, "a caller says that it is a node, and has no lease");
+            let mut absent = self.absent.lock();
+            if absent.len() >= LEASES_MAX {
+                absent.clear();
             }
-            Ok(_) => {
-                tracing::info!(node = %name, %incarnation, "a caller says that it is a node, and has no lease");
-                return Err(NO_LEASE);
-            }
-            Err(LeaseError) => return Err(NO_LEASE),
+            absent.insert(caller, (self.environment.now)());
+            return Err(NO_LEASE);
         };
         let mut leases = self.leases.lock();
         if leases.len() >= LEASES_MAX {
             leases.clear();
         }
-        let lease = Lease { read: now, node: name, addresses: record.addresses.clone() };
+        let lease = Lease { read: now, node: caller.0, addresses: record.addresses.clone() };
         leases.insert(incarnation, lease);
         Ok(record.addresses)
+    }
+
+    /// Returns for how long a call may be held here, whatever its front asks for.
+    fn wait(&self, wait_ms: u32) -> Duration {
+        Duration::from_millis(wait_ms.into()).min(self.environment.ownership.hold_limit())
     }
 
     /// Waits until this node may answer calls of this kind in this epoch.
@@ -321,7 +342,7 @@ impl ClusterService {
                 self.execute_once((key, call.repeat), wait, || self.execute(call, stream, serve))
             }
         }?;
-        drain(stream)?;
+        drain(stream, if call.is_of_files { KEPT_BYTES_MAX } else { usize::MAX })?;
         if reply.is_empty() { Ok(()) } else { stream.write(reply) }
     }
 
@@ -395,7 +416,7 @@ impl Server for ClusterService {
             repeat: scope::repeat(opcode),
             is_of_files: true,
         };
-        let wait = Duration::from_millis(request.wait_ms.into());
+        let wait = self.wait(request.wait_ms);
         match scope {
             // A front answers such calls itself.
             Scope::Here => return Err(AbortCode::RXGEN_OPCODE),
@@ -443,7 +464,7 @@ impl Server for ClusterService {
         }
         let epoch = Epoch(request.epoch);
         let call = Admitted { partition: &partition, epoch, kind, repeat, is_of_files: false };
-        let wait = Duration::from_millis(request.wait_ms.into());
+        let wait = self.wait(request.wait_ms);
         self.admit(&partition, call.epoch, kind, wait)?;
         self.check_concern(&call, service, concern)?;
         count(&self.fronts.tally.executed);
@@ -465,7 +486,7 @@ impl Server for ClusterService {
         let (_, client) = self.client(caller, &request.front, &request.caller)?;
         let partition = wire::partition(&request.partition)?;
         let call = Admitted::read(&partition, request.epoch);
-        self.admit(&partition, call.epoch, call.kind, Duration::from_millis(request.wait_ms.into()))?;
+        self.admit(&partition, call.epoch, call.kind, self.wait(request.wait_ms))?;
         self.check_volume(&call, VolumeId(request.volume))?;
         count(&self.fronts.tally.executed);
         let context = CallContext::new(&client);
@@ -484,7 +505,7 @@ impl Server for ClusterService {
         let partition = wire::partition(&request.partition)?;
         let store = store_arguments(&request.arguments)?;
         let call = Admitted { kind: CallKind::Change, ..Admitted::read(&partition, request.epoch) };
-        self.admit(&partition, call.epoch, call.kind, Duration::from_millis(request.wait_ms.into()))?;
+        self.admit(&partition, call.epoch, call.kind, self.wait(request.wait_ms))?;
         self.check_volume(&call, VolumeId(store.fid.volume))?;
         let context = CallContext::new(&client);
         let reply = self.environment.files.offer(&context, &store).map_err(wire::shielded);
@@ -505,7 +526,7 @@ impl Server for ClusterService {
         let chunk_bytes = 1u64.checked_shl(request.chunk_shift).ok_or(AbortCode::RXGEN_SS_UNMARSHAL)?;
         let repeat = scope::repeat(fs::STORE_DATA64);
         let call = Admitted { kind: CallKind::Change, repeat, ..Admitted::read(&partition, request.epoch) };
-        let wait = Duration::from_millis(request.wait_ms.into());
+        let wait = self.wait(request.wait_ms);
         self.admit(&partition, call.epoch, call.kind, wait)?;
         self.check_volume(&call, VolumeId(store.fid.volume))?;
         count(&self.fronts.tally.executed);
@@ -572,10 +593,16 @@ fn store_arguments(arguments: &[u8]) -> Result<fs::StoreData64Request, AbortCode
     xdr::from_slice(arguments).map_err(|_| AbortCode::RXGEN_SS_UNMARSHAL)
 }
 
-/// Reads the rest of a request. The data of a repeated store has not been read.
-fn drain(stream: &mut dyn CallStream) -> Result<(), AbortCode> {
-    while !stream.read_chunk(scope::PIECE_BYTES)?.is_empty() {}
-    Ok(())
+/// Reads the rest of a request, at most this many bytes. The data of a repeated store has not been read.
+fn drain(stream: &mut dyn CallStream, mut bytes_max: usize) -> Result<(), AbortCode> {
+    loop {
+        let piece = stream.read_chunk(scope::PIECE_BYTES)?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        // A client may send on for ever.
+        bytes_max = bytes_max.checked_sub(piece.len()).ok_or(AbortCode::RXGEN_SS_UNMARSHAL)?;
+    }
 }
 
 /// Reads the beginning of a forwarded call.

@@ -1,4 +1,4 @@
-//! The streams of a forwarded call at its owner.
+//! The streams of a forwarded call at its owner, and of the reply of an owner that is not passed on as it is.
 
 use afs_idl::CallStream;
 use base::{AbortCode, RecvBuffer};
@@ -74,5 +74,36 @@ impl CallStream for Checking<'_> {
     fn write_held(&mut self, data: Vec<u8>) -> Result<(), AbortCode> {
         (self.check)()?;
         self.stream.write_held(data)
+    }
+}
+
+/// Collects the reply of another node, as long as it is not longer than replies to this call are. The request is not read from
+/// here.
+pub(crate) struct Gathering {
+    pub(crate) reply: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl Gathering {
+    pub(crate) fn new(bytes_max: usize) -> Gathering {
+        Gathering { reply: Vec::new(), bytes_max }
+    }
+}
+
+impl CallStream for Gathering {
+    fn read(&mut self, _: &mut [u8]) -> Result<usize, AbortCode> {
+        Ok(0)
+    }
+
+    fn read_chunk(&mut self, _: usize) -> Result<Bytes, AbortCode> {
+        Ok(Bytes::new())
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        if self.reply.len() + data.len() > self.bytes_max {
+            return Err(AbortCode::RXGEN_CC_UNMARSHAL);
+        }
+        self.reply.extend_from_slice(&data);
+        Ok(())
     }
 }

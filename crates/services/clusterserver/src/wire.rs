@@ -3,7 +3,7 @@
 use afs_idl::cluster::{self, refusal};
 use base::{AbortCode, Caller, Connection, Identity, Principal, SecurityLevel};
 use cluster_proto::{Incarnation, NodeName, PartitionName};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use xdr::XdrString;
 
 const MALFORMED: AbortCode = AbortCode::RXGEN_SS_UNMARSHAL;
@@ -32,6 +32,13 @@ fn text(text: &XdrString) -> Result<&str, AbortCode> {
     text.as_str().ok_or(MALFORMED)
 }
 
+/// Returns a part of a principal's name. As in tickets, it has no letters that would make names ambiguous.
+fn part_of_name(part: &XdrString) -> Result<String, AbortCode> {
+    let part = text(part)?;
+    let is_ambiguous = part.chars().any(|letter| letter.is_control() || letter == '@');
+    if is_ambiguous { Err(MALFORMED) } else { Ok(part.to_owned()) }
+}
+
 pub(crate) fn ip(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -39,9 +46,15 @@ pub(crate) fn ip(ip: IpAddr) -> [u8; 16] {
     }
 }
 
+/// Returns the address of a client. None has an address of several machines, to which its messages would be sent.
 pub(crate) fn parse_address(ip: [u8; 16], port: u32) -> Result<SocketAddr, AbortCode> {
     let port = u16::try_from(port).ok().filter(|port| *port != 0).ok_or(MALFORMED)?;
-    Ok(SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port))
+    let ip = Ipv6Addr::from(ip).to_canonical();
+    let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if ip.is_unspecified() || ip.is_multicast() || is_broadcast {
+        return Err(MALFORMED);
+    }
+    Ok(SocketAddr::new(ip, port))
 }
 
 pub(crate) fn caller(caller: &Caller) -> cluster::Caller {
@@ -66,9 +79,9 @@ pub(crate) fn caller(caller: &Caller) -> cluster::Caller {
 /// Returns the caller of a forwarded call, with a connection of its own.
 pub(crate) fn parse_caller(caller: &cluster::Caller) -> Result<Caller, AbortCode> {
     let principal = Principal {
-        name: text(&caller.name)?.to_owned(),
-        instance: text(&caller.instance)?.to_owned(),
-        realm: text(&caller.realm)?.to_owned(),
+        name: part_of_name(&caller.name)?,
+        instance: part_of_name(&caller.instance)?,
+        realm: part_of_name(&caller.realm)?,
     };
     let is_empty = [&principal.name, &principal.instance, &principal.realm].into_iter().all(String::is_empty);
     let identity = match caller.is_known {
@@ -140,11 +153,24 @@ mod tests {
             cluster::Caller { is_known: 1, ..good.clone() },
             cluster::Caller { is_known: 2, name: "ann".into(), ..good.clone() },
             cluster::Caller { is_known: 1, name: XdrString(vec![0xff]), ..good.clone() },
+            cluster::Caller { is_known: 1, name: "ann@T".into(), ..good.clone() },
+            cluster::Caller { is_known: 1, name: "ann".into(), realm: "T\nT".into(), ..good.clone() },
             cluster::Caller { level: 3, ..good.clone() },
             cluster::Caller { port: 0, ..good.clone() },
             cluster::Caller { port: 65_536, ..good.clone() },
         ] {
             assert_eq!(parse_caller(&bad).map(drop), Err(MALFORMED), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn clients_have_addresses_of_one_machine() {
+        let parse = |text: &str| parse_address(ip(text.parse().unwrap()), 7001);
+        for good in ["192.0.2.255", "127.0.0.1", "2001:db8::1", "fe80::1"] {
+            assert_eq!(parse(good).unwrap().ip(), good.parse::<IpAddr>().unwrap());
+        }
+        for bad in ["0.0.0.0", "::", "224.0.0.1", "239.255.255.255", "ff02::1", "255.255.255.255"] {
+            assert_eq!(parse(bad), Err(MALFORMED), "{bad}");
         }
     }
 

@@ -2,12 +2,14 @@
 
 use crate::files;
 use crate::strangers::{caller, node};
-use crate::world::{Client, HOLD, Stuck, World, partition, root};
+use crate::world::{Client, HOLD, Stuck, World, open, partition, root};
 use afs_idl::{CallStream, MemoryStream, cluster, fs};
 use base::{AbortCode, CallContext, SecurityLevel};
 use bytes::Bytes;
 use cluster_proto::Epoch;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -323,4 +325,27 @@ fn a_long_store_to_an_owner_that_refuses_it_begins_anew() {
         assert_eq!(store(100_000).0, Ok(()), "a short one is kept");
     });
     assert_eq!(store(8_000_000).0, Ok(()), "nothing was lost of the connection");
+}
+
+/// A front keeps no reply of an owner that is longer than any reply to the call.
+#[test]
+fn an_endless_reply_of_an_owner_is_not_collected() {
+    let world = World::new();
+    let ann = Client::start(66);
+    let front = ann.to(&world.nodes[0]);
+    let fids = vec![root(0), root(1)];
+    let ask = || fs::inline_bulk_status(&*front, &fs::InlineBulkStatusRequest { fids: fids.clone() });
+    assert_eq!(ask().unwrap().statuses.len(), 2);
+    let sent = Arc::new(AtomicU64::new(0));
+    let count = sent.clone();
+    let endless = open(Ipv4Addr::new(127, 0, 7, 67), cluster::SERVICE_ID, move |_, stream| {
+        while count.fetch_add(1, Relaxed) < 1024 {
+            stream.write(vec![0; 1 << 16].into())?;
+        }
+        Ok(())
+    });
+    world.table.addresses.lock().insert(1, endless.addresses()[0]);
+    assert_eq!(ask().map(drop), Err(AbortCode::RXGEN_CC_UNMARSHAL));
+    endless.stop();
+    assert!(sent.load(Relaxed) < 512, "{} pieces of 64 KiB", sent.load(Relaxed));
 }

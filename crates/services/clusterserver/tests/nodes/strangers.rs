@@ -8,7 +8,8 @@ use afs_idl::{MemoryStream, fs};
 use base::{AbortCode, CallContext, Caller, Connection, Identity, Principal, SecurityLevel};
 use clusterserver::Way;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 /// A caller on the cluster's port.
 pub(crate) fn caller(name: Option<&str>, level: SecurityLevel, ip: IpAddr) -> Caller {
@@ -248,6 +249,50 @@ fn a_node_is_bound_to_its_lease() {
     world.table.dead.lock().push(0);
     std::thread::sleep(std::time::Duration::from_millis(2100));
     assert_eq!(ask(&here, node(0)), no_lease, "it was evicted");
+}
+
+/// A node that was evicted and goes on, or anyone else with the key, does not cause a request to the bucket with each call.
+#[test]
+fn the_bucket_is_not_asked_for_each_call_without_a_lease() {
+    let world = World::new();
+    let here = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let ask = |node| call(&world, &here, cluster::LOCATE_VOLUME, &locate(node), &[]);
+    let reads = || world.table.leases_read.load(Relaxed);
+    let (no_lease, begun, before) = (AbortCode(refusal::NO_LEASE), Instant::now(), reads());
+    for _ in 0..1000 {
+        assert_eq!(ask(cluster::Node { membership: 2, ..node(0) }), no_lease);
+    }
+    let most = 1 + begun.elapsed().as_millis() as u64 / 200;
+    assert!((1..=most).contains(&(reads() - before)), "{} reads, {most} at most", reads() - before);
+    assert_eq!(ask(node(0)), AbortCode(0), "the membership that has a lease");
+    // It is looked for again.
+    world.table.dead.lock().push(0);
+    std::thread::sleep(Duration::from_millis(2100));
+    assert_eq!(ask(node(0)), no_lease);
+    world.table.dead.lock().clear();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ask(node(0)), AbortCode(0));
+}
+
+/// A client that sends on after its call keeps no worker of the owner. What a repeated call has is read to its end.
+#[test]
+fn data_after_a_call_is_not_read_for_ever() {
+    let world = World::new();
+    let client = Client::start(30);
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let mut number = 0;
+    let mut make = |following: usize| {
+        number += 1;
+        let (directory, name) = (root(1), format!("f{number}").as_str().into());
+        let create = fs::CreateFileRequest { directory, name, status: fs::StoreStatus::default() };
+        let port = client.address().port().into();
+        let caller = cluster::Caller { port, ..forward().caller };
+        let request = cluster::ForwardRequest { number, caller, ..forward() };
+        let made = [xdr::to_vec(&fs::CREATE_FILE), xdr::to_vec(&create), vec![0; following]].concat();
+        call(&world, &front, cluster::FORWARD, &request, &made)
+    };
+    assert_eq!((make(0), make(200_000)), (AbortCode(0), AbortCode(0)));
+    assert_eq!(make(300_000), AbortCode::RXGEN_SS_UNMARSHAL);
 }
 
 #[test]
