@@ -53,6 +53,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rxkad_response", security::rxkad_response),
     ("segment", segments::segment),
     ("serve_bozo", services::serve_bozo),
+    ("serve_cluster", services::serve_cluster),
     ("serve_fs", services::serve_fs),
     ("serve_pr", services::serve_pr),
     ("serve_vl", services::serve_vl),

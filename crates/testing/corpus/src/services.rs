@@ -2,10 +2,12 @@
 //! caller, and the rest is the request.
 
 mod client;
+mod cluster_service;
 mod file_service;
 mod overseer;
 mod volume_service;
 
+pub use cluster_service::{Event, Peer, SECRET, cluster_outcomes, serve_cluster};
 pub use file_service::{ROOT, serve_fs};
 pub use overseer::serve_bozo;
 pub use volume_service::{restored_dump, serve_vol};
@@ -76,25 +78,28 @@ impl LocalAuthority for Authority {
     }
 }
 
-/// A client that has sent its request and counts the bytes of the reply.
-struct Patience {
-    request: MemoryStream,
-    got: usize,
+/// A client that has sent its request and takes a reply of limited length.
+struct Patience(MemoryStream);
+
+impl Patience {
+    fn new(request: &[u8]) -> Patience {
+        Patience(MemoryStream::new(request, 1444))
+    }
 }
 
 impl CallStream for Patience {
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        self.request.read(buf)
+        self.0.read(buf)
     }
 
     fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        self.request.read_chunk(max)
+        self.0.read_chunk(max)
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
         assert!(!data.is_empty(), "an empty write");
-        self.got += data.len();
-        if self.got > REPLY_BYTES_MAX { Err(AbortCode::RX_CALL_DEAD) } else { Ok(()) }
+        let is_too_long = self.0.outgoing.len() + data.len() > REPLY_BYTES_MAX;
+        if is_too_long { Err(AbortCode::RX_CALL_DEAD) } else { self.0.write(data) }
     }
 }
 
@@ -104,8 +109,7 @@ fn history(
 ) {
     for frame in frames(data).take(CALLS_MAX) {
         let Some((who, request)) = frame.split_first() else { continue };
-        let mut stream = Patience { request: MemoryStream::new(request, 1444), got: 0 };
-        let outcome = call(&CallContext::new(&caller(*who)), &mut stream);
+        let outcome = call(&CallContext::new(&caller(*who)), &mut Patience::new(request));
         assert_ne!(outcome, Err(AbortCode(0)), "an abort with the code of success");
     }
 }

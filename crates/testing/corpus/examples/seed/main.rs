@@ -8,6 +8,7 @@ mod formats;
 mod histories;
 mod images;
 mod messages;
+mod nodes;
 mod tickets;
 
 use std::io;
@@ -41,6 +42,7 @@ fn main() -> io::Result<()> {
         histories::seeds(),
         images::seeds(),
         messages::seeds(),
+        nodes::seeds(),
         tickets::seeds(),
     ];
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");

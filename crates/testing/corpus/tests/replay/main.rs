@@ -8,6 +8,7 @@ mod inputs;
 mod layout;
 mod memory;
 mod mutate;
+mod nodes;
 mod strangers;
 mod worst;
 
@@ -114,6 +115,7 @@ replays! {
     rxkad_response
     segment
     serve_bozo
+    serve_cluster
     serve_fs
     serve_pr
     serve_vl
