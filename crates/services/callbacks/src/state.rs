@@ -46,8 +46,6 @@ pub struct Callbacks {
     /// Hosts that are up and must be reset, but have not received the message yet.
     owing_reset: BTreeSet<HostId>,
     strays: Strays,
-    /// Time of the last call, or of maintenance.
-    now: Monotonic,
     sequence: u64,
     counters: Counters,
 }
@@ -78,7 +76,6 @@ impl Callbacks {
             delayed: 0,
             owing_reset: BTreeSet::new(),
             strays: Strays::default(),
-            now: Monotonic(0),
             sequence: 0,
             counters: Counters::default(),
         }

@@ -1,4 +1,4 @@
-//! Random histories of clients that fetch, store, vanish, move and return, of attackers that answer with any
+//! Random histories of clients that fetch, store, vanish, move and return, of releases, of attackers that answer with any
 //! UUID from their own addresses, and of a server that restarts. They check the two guarantees of this crate:
 //! a reachable client never relies on an old version once a change is acknowledged, and before any of its
 //! calls is executed a client has received all messages that it missed. `CELLAR_SEED_FIRST=n` sets the first seed,
@@ -177,7 +177,7 @@ impl World {
             } else if !reached {
                 silent.extend(self.owner(delivery.address));
             }
-            match self.callbacks.delivered(&delivery, reached) {
+            match self.callbacks.delivered(self.now, &delivery, reached) {
                 Delivered::Done | Delivered::Forgotten => break true,
                 Delivered::Retry(next) => delivery = *next,
                 Delivered::Delayed => break false,
@@ -334,6 +334,14 @@ impl World {
         }
     }
 
+    fn assert_reachable_fresh(&self) {
+        for client in 0..CLIENTS {
+            if self.clients[client].in_contact && self.clients[client].reachable {
+                self.assert_fresh(client);
+            }
+        }
+    }
+
     fn fetch(&mut self, client: usize) {
         let Some(host) = self.arrive(client) else { return };
         let fid = self.fid();
@@ -359,9 +367,9 @@ impl World {
         let fid = self.fid();
         *self.versions.entry(fid).or_default() += 1;
         let deliveries = if fid.volume == READ_ONLY {
-            self.callbacks.break_volume(READ_ONLY)
+            self.callbacks.break_volume(self.now, READ_ONLY)
         } else {
-            self.callbacks.break_files(&[fid], Some(host))
+            self.callbacks.break_files(self.now, &[fid], Some(host))
         };
         for delivery in deliveries {
             self.send(delivery);
@@ -370,11 +378,17 @@ impl World {
         if let Some(own) = self.clients[client].cache.get_mut(&fid) {
             own.0 = version;
         }
-        for other in 0..CLIENTS {
-            if self.clients[other].in_contact && self.clients[other].reachable {
-                self.assert_fresh(other);
-            }
+        self.assert_reachable_fresh();
+    }
+
+    /// Changes a volume without a call of a client.
+    fn release(&mut self) {
+        let fid = self.fid();
+        *self.versions.entry(fid).or_default() += 1;
+        for delivery in self.callbacks.break_volume(self.now, fid.volume) {
+            self.send(delivery);
         }
+        self.assert_reachable_fresh();
     }
 
     fn relocate(&mut self, client: usize) {
@@ -424,7 +438,8 @@ impl World {
         let client = self.random.random_range(0..CLIENTS);
         match self.random.random_range(0..100) {
             0..40 => self.fetch(client),
-            40..62 => self.store(client),
+            40..58 => self.store(client),
+            58..62 => self.release(),
             62..72 => self.attack(),
             72..75 => {
                 let interface = self.clients[client].address;

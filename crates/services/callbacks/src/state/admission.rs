@@ -19,7 +19,6 @@ impl Callbacks {
     /// Handles a call from `peer` on `connection`. `active` is false for calls that do not indicate use of
     /// files (GetTime, GetStatistics, GetCapabilities).
     pub fn arrive(&mut self, now: Monotonic, peer: SocketAddr, connection: u64, active: bool) -> Arrival {
-        self.now = now;
         match self.known(peer, connection) {
             Some(host) => self.admit(now, host, active),
             None => self.identify(now, peer, connection),
@@ -40,7 +39,6 @@ impl Callbacks {
         // A host that was down may have missed messages, so it takes the full path.
         let host = self.hosts.get_mut(id).filter(|host| host.up && host.is_owed_nothing())?;
         let capabilities = host.capabilities;
-        self.now = now;
         if host.on_call(now, true) {
             self.rank(id);
         }
@@ -70,10 +68,10 @@ impl Callbacks {
         {
             return arrival;
         }
-        self.admit_checked(id)
+        self.admit_checked(now, id)
     }
 
-    fn admit_checked(&mut self, id: HostId) -> Arrival {
+    fn admit_checked(&mut self, now: Monotonic, id: HostId) -> Arrival {
         let host = self.host_mut(id);
         let message = if host.needs_reset.is_some() {
             Message::Reset
@@ -89,7 +87,7 @@ impl Callbacks {
             Message::Break(host.delayed.keys().take(BULK_FIDS_MAX).copied().collect())
         };
         host.busy = true;
-        let delivery = Delivery { exclusive: true, ..self.delivery(id, message) };
+        let delivery = Delivery { exclusive: true, ..self.delivery(now, id, message) };
         Arrival::First(Task::Deliver(delivery))
     }
 
@@ -101,7 +99,7 @@ impl Callbacks {
             let twins = self.twins_of(id).filter(|twin| !self.hosts[*twin].busy);
             let least =
                 twins.min_by_key(|twin| (self.hosts[*twin].rank.class, self.hosts[*twin].last_call))?;
-            if let Some(arrival) = self.evict(least) {
+            if let Some(arrival) = self.evict(now, least) {
                 return Some(arrival);
             }
         }
@@ -158,7 +156,7 @@ impl Callbacks {
             return Arrival::Refuse(refusal);
         }
         let is_known = self.by_address.contains_key(&peer);
-        if !is_known && let Some(arrival) = self.make_host_room(peer.ip()) {
+        if !is_known && let Some(arrival) = self.make_host_room(now, peer.ip()) {
             return arrival;
         }
         match self.identifying.begin(&self.config, now, peer, is_known) {

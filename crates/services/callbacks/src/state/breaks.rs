@@ -6,7 +6,7 @@ use crate::host::{HostId, Reached};
 use crate::message::{Delivered, Delivery, Message, StandIn};
 use crate::strays::Stray;
 use base::limits::BULK_FIDS_MAX;
-use base::{Fid, VnodeId, VolumeId};
+use base::{Fid, Monotonic, VnodeId, VolumeId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,24 +18,26 @@ const STAND_INS_MAX: usize = 3;
 impl Callbacks {
     /// Breaks the promises on `fids`, which `except` has changed. All returned messages must be sent and
     /// reported before the change is acknowledged.
-    pub fn break_files(&mut self, fids: &[Fid], except: Option<HostId>) -> Vec<Delivery> {
+    pub fn break_files(&mut self, now: Monotonic, fids: &[Fid], except: Option<HostId>) -> Vec<Delivery> {
         let mut broken: BTreeMap<HostId, Vec<Fid>> = BTreeMap::new();
         for &fid in fids {
             for holder in self.promises.holders(fid).filter(|holder| Some(*holder) != except) {
                 broken.entry(holder).or_default().push(fid);
             }
         }
-        self.break_promises(broken, except)
+        self.break_promises(now, broken, except)
     }
 
     /// Breaks all promises in `volume`, which may have changed or been deleted.
-    pub fn break_volume(&mut self, volume: VolumeId) -> Vec<Delivery> {
+    pub fn break_volume(&mut self, now: Monotonic, volume: VolumeId) -> Vec<Delivery> {
         let holders = self.promises.volume_holders(volume);
-        self.break_promises(holders.into_iter().map(|host| (host, vec![whole(volume)])).collect(), None)
+        let broken = holders.into_iter().map(|host| (host, vec![whole(volume)])).collect();
+        self.break_promises(now, broken, None)
     }
 
     fn break_promises(
         &mut self,
+        now: Monotonic,
         broken: BTreeMap<HostId, Vec<Fid>>,
         except: Option<HostId>,
     ) -> Vec<Delivery> {
@@ -49,20 +51,20 @@ impl Callbacks {
                 self.delay(id, &fids, sequence);
             }
             for part in fids.chunks(BULK_FIDS_MAX) {
-                let delivery = Delivery { sequence, ..self.delivery(id, Message::Break(part.to_vec())) };
-                let delivery = if up { Some(delivery) } else { self.redirect(delivery) };
+                let delivery = Delivery { sequence, ..self.delivery(now, id, Message::Break(part.to_vec())) };
+                let delivery = if up { Some(delivery) } else { self.redirect(now, delivery) };
                 self.counters.deliveries_under_way -= u64::from(delivery.is_none());
                 deliveries.extend(delivery);
             }
         }
         // Last, because delaying breaks may have made resets necessary.
-        deliveries.extend(self.resets_owed(except));
+        deliveries.extend(self.resets_owed(now, except));
         deliveries
     }
 
-    fn resets_owed(&mut self, except: Option<HostId>) -> Vec<Delivery> {
+    fn resets_owed(&mut self, now: Monotonic, except: Option<HostId>) -> Vec<Delivery> {
         let owing: Vec<HostId> = self.owing_reset.iter().filter(|id| Some(**id) != except).copied().collect();
-        let mut resets: Vec<_> = owing.into_iter().map(|id| self.delivery(id, Message::Reset)).collect();
+        let mut resets: Vec<_> = owing.into_iter().map(|id| self.delivery(now, id, Message::Reset)).collect();
         let strays: Vec<_> = self.strays.all().collect();
         resets.extend(strays.into_iter().map(|(address, stray)| self.stray_reset(address, stray)));
         resets
@@ -84,14 +86,14 @@ impl Callbacks {
         }
     }
 
-    pub(super) fn delivery(&mut self, id: HostId, message: Message) -> Delivery {
+    pub(super) fn delivery(&mut self, now: Monotonic, id: HostId, message: Message) -> Delivery {
         self.counters.deliveries_under_way += 1;
         let host = &self.hosts[id];
         Delivery {
             host: id,
             address: host.address,
             uuid: host.uuid,
-            probe: self.may_have_left(id),
+            probe: self.may_have_left(now, id),
             message,
             stand_in: None,
             stand_ins: Vec::new(),
@@ -102,20 +104,20 @@ impl Callbacks {
     }
 
     /// Whether another client may be at the address of a host by now, which would answer messages in its place.
-    fn may_have_left(&self, id: HostId) -> bool {
+    fn may_have_left(&self, now: Monotonic, id: HostId) -> bool {
         let host = self.hosts.get(id).filter(|host| host.uuid.is_some());
-        host.is_some_and(|host| self.now.since(host.last_call) >= ADDRESS_HELD)
+        host.is_some_and(|host| now.since(host.last_call) >= ADDRESS_HELD)
     }
 
     /// Reports whether a delivery was received. Returns how to proceed.
-    pub fn delivered(&mut self, delivery: &Delivery, reached: bool) -> Delivered {
+    pub fn delivered(&mut self, now: Monotonic, delivery: &Delivery, reached: bool) -> Delivered {
         match delivery.stand_in {
-            Some(stand_in) => self.delivered_elsewhere(delivery, stand_in, reached),
-            None => self.delivered_home(delivery, reached),
+            Some(stand_in) => self.delivered_elsewhere(now, delivery, stand_in, reached),
+            None => self.delivered_home(now, delivery, reached),
         }
     }
 
-    fn delivered_home(&mut self, delivery: &Delivery, reached: bool) -> Delivered {
+    fn delivered_home(&mut self, now: Monotonic, delivery: &Delivery, reached: bool) -> Delivered {
         let Some(host) = self.hosts.get_mut(delivery.host) else {
             self.end_delivery(reached);
             return if reached { Delivered::Done } else { Delivered::Forgotten };
@@ -134,7 +136,7 @@ impl Callbacks {
         }
         self.missed(delivery.host, delivery);
         if !delivery.exclusive
-            && let Some(next) = self.redirect(delivery.clone())
+            && let Some(next) = self.redirect(now, delivery.clone())
         {
             return Delivered::Retry(Box::new(next));
         }
@@ -144,7 +146,13 @@ impl Callbacks {
 
     /// Handles a delivery to a stand-in. The host's own messages stay pending, since it is not proven that
     /// both are the same client.
-    fn delivered_elsewhere(&mut self, delivery: &Delivery, stand_in: StandIn, reached: bool) -> Delivered {
+    fn delivered_elsewhere(
+        &mut self,
+        now: Monotonic,
+        delivery: &Delivery,
+        stand_in: StandIn,
+        reached: bool,
+    ) -> Delivered {
         self.note_reached(delivery.uuid, delivery.address, reached);
         match stand_in {
             StandIn::Twin(twin, _) if self.hosts.contains(twin) => {
@@ -160,7 +168,7 @@ impl Callbacks {
             _ => {}
         }
         let heard = delivery.heard || reached;
-        if let Some(next) = self.next_stand_in(Delivery { heard, ..delivery.clone() }) {
+        if let Some(next) = self.next_stand_in(now, Delivery { heard, ..delivery.clone() }) {
             return Delivered::Retry(Box::new(next));
         }
         self.end_delivery(heard);
@@ -176,22 +184,22 @@ impl Callbacks {
 
     /// Returns the same message for other addresses where the client of an unresponsive host may be, if there
     /// are any.
-    fn redirect(&mut self, delivery: Delivery) -> Option<Delivery> {
+    fn redirect(&mut self, now: Monotonic, delivery: Delivery) -> Option<Delivery> {
         let stand_ins = self.stand_ins(delivery.host);
         let reported: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
         // Related hosts that get no copy must be reset instead.
         self.reset_kin(delivery.host, &reported);
-        self.next_stand_in(Delivery { stand_ins, ..delivery })
+        self.next_stand_in(now, Delivery { stand_ins, ..delivery })
     }
 
     /// Returns the delivery to the next stand-in.
-    fn next_stand_in(&self, mut delivery: Delivery) -> Option<Delivery> {
+    fn next_stand_in(&self, now: Monotonic, mut delivery: Delivery) -> Option<Delivery> {
         if delivery.stand_ins.is_empty() {
             return None;
         }
         let next = delivery.stand_ins.remove(0);
         let (address, probe) = match next {
-            StandIn::Twin(twin, address) => (address, self.may_have_left(twin)),
+            StandIn::Twin(twin, address) => (address, self.may_have_left(now, twin)),
             StandIn::Reported(address) => (address, true),
         };
         Some(Delivery { address, probe, stand_in: Some(next), exclusive: false, ..delivery })

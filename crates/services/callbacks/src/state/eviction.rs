@@ -17,7 +17,7 @@ const FAILURE_REMEMBERED: Duration = Duration::from_secs(10 * 60);
 impl Callbacks {
     /// Makes room for a host at `ip`. Returns `None` if there is room now. An address with too many hosts
     /// loses one of its own.
-    pub(super) fn make_host_room(&mut self, ip: IpAddr) -> Option<Arrival> {
+    pub(super) fn make_host_room(&mut self, now: Monotonic, ip: IpAddr) -> Option<Arrival> {
         let is_idle = |id: &HostId| !self.hosts[*id].busy;
         let share = self.config.hosts_per_ip(self.hosts.len());
         let least = if self.ranking.count_at(ip) >= share {
@@ -28,11 +28,11 @@ impl Callbacks {
             return None;
         };
         let Some(least) = least else { return Some(Arrival::Refuse(Refusal::Busy)) };
-        self.evict(least)
+        self.evict(now, least)
     }
 
     /// Removes a host. One that is up and holds promises must be reset first.
-    pub(super) fn evict(&mut self, id: HostId) -> Option<Arrival> {
+    pub(super) fn evict(&mut self, now: Monotonic, id: HostId) -> Option<Arrival> {
         if !self.hosts[id].up {
             self.drop_unnotified(id);
             return None;
@@ -43,7 +43,7 @@ impl Callbacks {
         }
         self.clear_host(id);
         self.host_mut(id).busy = true;
-        let delivery = Delivery { exclusive: true, ..self.delivery(id, Message::Reset) };
+        let delivery = Delivery { exclusive: true, ..self.delivery(now, id, Message::Reset) };
         Some(Arrival::First(Task::Evict(delivery)))
     }
 
@@ -78,7 +78,7 @@ impl Callbacks {
             let Some(id) = self.least_active(asking) else { break };
             self.clear_host(id);
             if self.hosts[id].up {
-                deliveries.push(self.delivery(id, Message::Reset));
+                deliveries.push(self.delivery(now, id, Message::Reset));
             }
         }
         deliveries
@@ -122,7 +122,6 @@ impl Callbacks {
 
     /// Ends expired promises and removes absent hosts. To be called every few minutes.
     pub fn maintain(&mut self, now: Monotonic) {
-        self.now = now;
         self.expire(now);
         let before = |age: Duration| Monotonic(now.0.saturating_sub(age.as_nanos() as u64));
         self.identifying.forget_before(before(FAILURE_REMEMBERED));

@@ -143,7 +143,7 @@ impl Callbacks {
             let id = known.unwrap_or_else(|| self.place(now, address, uuid).0);
             // Not `need_reset`: changes of other volumes need not wait for this.
             self.host_mut(id).needs_reset = Some(sequence);
-            self.delivery(id, Message::Reset)
+            self.delivery(now, id, Message::Reset)
         };
         hosts.into_iter().map(owe).collect()
     }

@@ -166,6 +166,18 @@ fn a_read_only_volume_is_promised_and_broken_as_a_whole() {
     assert_eq!(world.heard(), NOTHING);
 }
 
+/// Another client may have its address since, whether anyone has called meanwhile or not.
+#[test]
+fn a_release_on_a_quiet_server_probes_idle_clients() {
+    let world = World::new();
+    let alice = world.client("alice", 1);
+    world.status(&alice, released_root()).unwrap();
+    world.clock.advance(120);
+    world.heard();
+    world.server.volume_changed(RELEASED);
+    assert_eq!(world.heard(), ["alice is probed".to_owned(), format!("alice drops {RELEASED}.0.0")]);
+}
+
 #[test]
 fn many_hosts_are_notified_concurrently() {
     let world = World::new();
