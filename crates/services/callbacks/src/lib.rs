@@ -23,7 +23,8 @@
 //!    client's UUID at another address does not affect its promises, its messages or its table entry.
 //!
 //! 6. A message counts as received only if its client was there: a host that has not called for two minutes is
-//!    probed first (ProbeUuid), since another client at its address would accept the message.
+//!    probed first (ProbeUuid), since another client at its address would accept the message. Promises of an earlier
+//!    server may have been made to whichever client is at a listed address, so that one is reset, and then probed.
 //!
 //! A client is identified on every new connection (`TellMeAboutYourself`), since addresses are reassigned. A
 //! UUID groups hosts: one client with several addresses cannot be distinguished from cloned machines or an
@@ -60,6 +61,6 @@ pub use counters::Counters;
 pub use host::{HostId, HostInfo, Identification};
 pub use locks::{LOCK_TIME, LockError, LockKind, Locks};
 pub use message::{
-    Arrival, Asked, CallbackKind, Delivered, Delivery, Effort, Message, Probe, Promised, Refusal, Task,
+    Arrival, Asked, CallbackKind, Check, Delivered, Delivery, Effort, Message, Probe, Promised, Refusal, Task,
 };
 pub use state::{Callbacks, SharedUuid};

@@ -122,6 +122,17 @@ pub enum Message {
     Reset,
 }
 
+/// When to check that the client to which a message is addressed is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Not at all: it was there a short time ago.
+    Unneeded,
+    /// Before the message is sent. No other client gets it.
+    Before,
+    /// After the message was received. Whichever client is there gets it.
+    After,
+}
+
 /// A message in flight to one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
@@ -131,9 +142,9 @@ pub struct Delivery {
     pub address: SocketAddr,
     /// The host's UUID.
     pub uuid: Option<HostUuid>,
-    /// Whether to check first that a client with this UUID answers at the address (ProbeUuid): messages name no recipient, and
-    /// another client accepts them.
-    pub probe: bool,
+    /// Whether to check that a client with this UUID answers at the address (ProbeUuid): messages name no recipient, and
+    /// another client accepts them. If it does not answer, the message counts as missed.
+    pub check: Check,
     /// The message to send.
     pub message: Message,
     /// Set if the message goes to an address other than the host's own.

@@ -1,13 +1,13 @@
 //! Random histories of clients that fetch, store, vanish, move and return, of releases, of attackers that answer with any
-//! UUID from their own addresses, and of a server that restarts. They check the two guarantees of this crate:
+//! UUID from their own addresses, and of a server that restarts, or that another one takes over from. They check the two guarantees of this crate:
 //! a reachable client never relies on an old version once a change is acknowledged, and before any of its
 //! calls is executed a client has received all messages that it missed. `CELLAR_SEED_FIRST=n` sets the first seed,
 //! `CELLAR_CALLBACKS_COUNT=n` the number of histories.
 
 use base::{Fid, HostUuid, Monotonic, VnodeId, VolumeId};
 use callbacks::{
-    Arrival, Asked, CallbackConfig, CallbackKind, Callbacks, Delivered, Delivery, Effort, HostId,
-    Identification, Message, Probe, Task,
+    Arrival, Asked, CallbackConfig, CallbackKind, Callbacks, Check, Delivered, Delivery, Effort, HostId,
+    Identification, Message, PROMISE_MAX, Probe, Promised, Task,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -65,6 +65,10 @@ struct World {
     /// Interfaces that are currently disconnected.
     cut: BTreeSet<SocketAddr>,
     versions: BTreeMap<Fid, u64>,
+    /// The durable list of hosts with promises, and the times of their last promises.
+    listed: BTreeMap<SocketAddr, (Option<HostUuid>, Monotonic)>,
+    /// Maximum number of hosts: the limit, or the hosts that were listed at the last takeover.
+    hosts_max: usize,
     next_port: u16,
     next_connection: u64,
     answered: usize,
@@ -105,6 +109,8 @@ impl World {
             attackers: Vec::new(),
             cut: BTreeSet::new(),
             versions: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            hosts_max: config().hosts_max,
             next_port: 1_000,
             next_connection: CLIENTS as u64,
             answered: 0,
@@ -169,12 +175,17 @@ impl World {
     fn send(&mut self, mut delivery: Delivery) -> bool {
         let (mut silent, mut heard) = (BTreeSet::new(), BTreeSet::new());
         let reached = loop {
-            let uuid = delivery.uuid;
-            let reached = self.answers(delivery.address, delivery.probe.then_some(uuid));
-            if reached && let Some(at) = self.at(delivery.address) {
+            let is_there = self.answers(delivery.address, Some(delivery.uuid));
+            let answers = self.answers(delivery.address, None);
+            let (received, reached) = match delivery.check {
+                Check::Unneeded => (answers, answers),
+                Check::Before => (is_there, is_there),
+                Check::After => (answers, is_there),
+            };
+            if received && let Some(at) = self.at(delivery.address) {
                 self.clients[at].receive(&delivery.message);
                 heard.insert(at);
-            } else if !reached {
+            } else if !received {
                 silent.extend(self.owner(delivery.address));
             }
             match self.callbacks.delivered(self.now, &delivery, reached) {
@@ -316,9 +327,7 @@ impl World {
                 0 => self.callbacks.give_up(host, &[fid]),
                 1 => self.callbacks.give_up_all(host),
                 _ => {
-                    let deliveries =
-                        self.callbacks.promise(self.now, host, fid, CallbackKind::File).deliveries;
-                    for delivery in deliveries {
+                    for delivery in self.promise(host, address, fid, CallbackKind::File).deliveries {
                         self.send(delivery);
                     }
                 }
@@ -342,6 +351,12 @@ impl World {
         }
     }
 
+    /// Makes a promise to a host, which is listed before.
+    fn promise(&mut self, host: HostId, address: SocketAddr, fid: Fid, kind: CallbackKind) -> Promised {
+        self.listed.insert(address, (self.callbacks.uuid(host), self.now));
+        self.callbacks.promise(self.now, host, fid, kind)
+    }
+
     fn fetch(&mut self, client: usize) {
         let Some(host) = self.arrive(client) else { return };
         let fid = self.fid();
@@ -350,7 +365,7 @@ impl World {
             _ if self.random.random_bool(0.3) => CallbackKind::Bulk,
             _ => CallbackKind::File,
         };
-        let promised = self.callbacks.promise(self.now, host, fid, kind);
+        let promised = self.promise(host, self.clients[client].address, fid, kind);
         assert!(promised.seconds > 0);
         let until = self.now + Duration::from_secs(u64::from(promised.seconds));
         for delivery in promised.deliveries {
@@ -387,6 +402,17 @@ impl World {
         *self.versions.entry(fid).or_default() += 1;
         for delivery in self.callbacks.break_volume(self.now, fid.volume) {
             self.send(delivery);
+        }
+        self.assert_reachable_fresh();
+    }
+
+    /// Another server takes over. It knows nothing but the list.
+    fn take_over(&mut self) {
+        self.callbacks = Callbacks::new(config());
+        let listed: Vec<_> = self.listed.iter().map(|(address, (uuid, _))| (*address, *uuid)).collect();
+        self.hosts_max = config().hosts_max.max(listed.len());
+        for reset in self.callbacks.owe_resets(self.now, listed) {
+            self.send(reset);
         }
         self.assert_reachable_fresh();
     }
@@ -460,8 +486,11 @@ impl World {
             89..90 => {
                 self.callbacks = Callbacks::new(config());
                 self.clients.iter_mut().for_each(|client| client.in_contact = false);
+                self.listed.clear();
+                self.hosts_max = config().hosts_max;
             }
-            90..93 => self.reconnect(client),
+            90..92 => self.take_over(),
+            92..93 => self.reconnect(client),
             93..96 => {
                 if let Some(host) = self.arrive(client) {
                     self.callbacks.give_up_all(host);
@@ -472,11 +501,15 @@ impl World {
                 let minutes = self.random.random_range(1..120);
                 self.now = self.now + Duration::from_secs(60 * minutes);
                 self.callbacks.maintain(self.now);
+                self.listed.retain(|address, (_, used)| {
+                    let may_hold = self.callbacks.may_hold(*address);
+                    may_hold.unwrap_or_else(|| self.now.since(*used) < PROMISE_MAX)
+                });
             }
         }
         let counters = self.callbacks.counters();
         assert!(counters.promises <= config().promises_max as u64 + 2 * 6, "{counters:?}");
-        assert!(counters.hosts <= config().hosts_max as u64 + 1, "{counters:?}");
+        assert!(counters.hosts <= self.hosts_max as u64 + 1, "{counters:?}");
         assert_eq!(counters.deliveries_under_way, 0);
     }
 }

@@ -11,8 +11,8 @@ use crate::waiting::WaitingCalls;
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid, Monotonic};
 use callbacks::{
-    Arrival, Asked, Callbacks, Delivered, Delivery, Effort, HostId, Identification, Message, Probe, Refusal,
-    SharedUuid, Task,
+    Arrival, Asked, Callbacks, Check, Delivered, Delivery, Effort, HostId, Identification, Message, Probe,
+    Refusal, SharedUuid, Task,
 };
 use events::catalogue::CallbackSent;
 use events::parts::Part;
@@ -307,9 +307,21 @@ impl Hosts {
     }
 
     fn call(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
-        if delivery.probe {
-            self.check_recipient(delivery, patience)?;
+        match delivery.check {
+            Check::Unneeded => self.transmit(delivery, patience),
+            Check::Before => {
+                self.check_recipient(delivery, patience)?;
+                self.transmit(delivery, patience)
+            }
+            Check::After => {
+                self.transmit(delivery, patience)?;
+                self.check_recipient(delivery, patience)
+            }
         }
+    }
+
+    /// Sends a message to whichever client is at its address.
+    fn transmit(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
         let connection = self.network.connection(delivery.address, patience);
         match (&delivery.message, delivery.uuid) {
             (Message::Break(fids), _) => {

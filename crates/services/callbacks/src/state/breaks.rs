@@ -2,8 +2,8 @@
 
 use super::{Callbacks, whole};
 use crate::config::ADDRESS_HELD;
-use crate::host::{HostId, Reached};
-use crate::message::{Delivered, Delivery, Message, StandIn};
+use crate::host::{Host, HostId, Reached};
+use crate::message::{Check, Delivered, Delivery, Message, StandIn};
 use crate::strays::Stray;
 use base::limits::BULK_FIDS_MAX;
 use base::{Fid, Monotonic, VnodeId, VolumeId};
@@ -76,7 +76,7 @@ impl Callbacks {
             host: stray.host,
             address,
             uuid: Some(stray.uuid),
-            probe: true,
+            check: Check::Before,
             message: Message::Reset,
             stand_in: Some(StandIn::Reported(address)),
             stand_ins: Vec::new(),
@@ -93,7 +93,7 @@ impl Callbacks {
             host: id,
             address: host.address,
             uuid: host.uuid,
-            probe: self.may_have_left(now, id),
+            check: self.check(now, id),
             message,
             stand_in: None,
             stand_ins: Vec::new(),
@@ -103,10 +103,13 @@ impl Callbacks {
         }
     }
 
-    /// Whether another client may be at the address of a host by now, which would answer messages in its place.
-    fn may_have_left(&self, now: Monotonic, id: HostId) -> bool {
+    /// Whether to check who is at the address of a host: another client may be there by now, which would answer messages in
+    /// its place. A host that is known only from the list of an earlier server may have left long ago.
+    fn check(&self, now: Monotonic, id: HostId) -> Check {
         let host = self.hosts.get(id).filter(|host| host.uuid.is_some());
-        host.is_some_and(|host| now.since(host.last_call) >= ADDRESS_HELD)
+        let may_have_left =
+            |host: &Host| host.connections.is_empty() || now.since(host.last_call) >= ADDRESS_HELD;
+        if host.is_some_and(may_have_left) { Check::Before } else { Check::Unneeded }
     }
 
     /// Reports whether a delivery was received. Returns how to proceed.
@@ -198,11 +201,11 @@ impl Callbacks {
             return None;
         }
         let next = delivery.stand_ins.remove(0);
-        let (address, probe) = match next {
-            StandIn::Twin(twin, address) => (address, self.may_have_left(now, twin)),
-            StandIn::Reported(address) => (address, true),
+        let (address, check) = match next {
+            StandIn::Twin(twin, address) => (address, self.check(now, twin)),
+            StandIn::Reported(address) => (address, Check::Before),
         };
-        Some(Delivery { address, probe, stand_in: Some(next), exclusive: false, ..delivery })
+        Some(Delivery { address, check, stand_in: Some(next), exclusive: false, ..delivery })
     }
 
     /// Returns the addresses where the client of a host may also be: first hosts that it reported itself,

@@ -2,7 +2,7 @@
 
 use super::Callbacks;
 use crate::host::{Host, HostId, Identification, Reached};
-use crate::message::{Asked, Delivery, Message, Probe, Refusal};
+use crate::message::{Asked, Check, Delivery, Message, Probe, Refusal};
 use crate::strays::Stray;
 use crate::twins::SharedUuid;
 use base::{HostUuid, Monotonic};
@@ -129,7 +129,12 @@ impl Callbacks {
 
     /// Requires a reset of hosts that may hold promises of an earlier owner of some volumes, and adds those that are not
     /// known. None of their calls is ready before. Returns the messages, which must reach their hosts, or be reported as
-    /// undelivered, before a change of these volumes is acknowledged. The caller limits the number of hosts: they are added even if there are too many.
+    /// undelivered, before a change of these volumes is acknowledged. The caller limits the number of hosts: they are added
+    /// even if there are too many.
+    ///
+    /// The client at an address may be the listed one, the one that this server knows, or another. Each may hold promises, so
+    /// whichever is there gets the message. The host in the table counts as reset only if its own client was there; another
+    /// one is new when it calls, and is reset then.
     pub fn owe_resets(
         &mut self,
         now: Monotonic,
@@ -139,11 +144,12 @@ impl Callbacks {
         let sequence = self.sequence;
         let owe = |(address, uuid): (SocketAddr, Option<HostUuid>)| {
             let known = self.by_address.get(&address).copied();
-            // Another client there has answered for its address since, so the listed one has left it.
             let id = known.unwrap_or_else(|| self.place(now, address, uuid).0);
             // Not `need_reset`: changes of other volumes need not wait for this.
             self.host_mut(id).needs_reset = Some(sequence);
-            self.delivery(now, id, Message::Reset)
+            let reset = self.delivery(now, id, Message::Reset);
+            let check = if reset.check == Check::Unneeded { Check::Unneeded } else { Check::After };
+            Delivery { check, ..reset }
         };
         hosts.into_iter().map(owe).collect()
     }

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::host::Identification;
-use crate::message::{Arrival, Asked, Delivered, Delivery, Effort, Message, Refusal, StandIn, Task};
+use crate::message::{Arrival, Asked, Check, Delivered, Delivery, Effort, Message, Refusal, StandIn, Task};
 use base::HostUuid;
 use std::time::Duration;
 
 mod interfaces;
+mod takeover;
 
 /// A time at which no client has been silent long enough to have left its address.
 const SOON: Monotonic = Monotonic(9_000_000_000);
@@ -59,55 +60,6 @@ fn only_hosts_in_good_standing_take_the_fast_path() {
     let lost = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
     assert_eq!(callbacks.delivered(SOON, &lost, false), Delivered::Delayed);
     assert_eq!(at_once(&mut callbacks), None, "it has not heard of the change");
-}
-
-#[test]
-fn hosts_of_an_earlier_owner_are_reset_before_their_calls() {
-    let mut callbacks = Callbacks::new(CallbackConfig::default());
-    let known = enter(&mut callbacks, 1);
-    promise(&mut callbacks, known, 2);
-    let listed = [1, 2, 3].map(|host| (address(host), Some(HostUuid([host; 16]))));
-    let resets = callbacks.owe_resets(Monotonic(10), listed);
-    let sent: Vec<_> = resets.iter().map(|reset| (reset.address, reset.uuid, &reset.message)).collect();
-    assert_eq!(sent, listed.map(|(address, uuid)| (address, uuid, &Message::Reset)));
-    assert_eq!(callbacks.try_arrive(Monotonic(20), address(1), 1), None);
-    assert!([1, 2, 3].iter().all(|host| callbacks.may_hold(address(*host)) == Some(true)));
-    assert_eq!(callbacks.may_hold(address(4)), None);
-    // A call of one whose reset is under way.
-    assert!(matches!(
-        callbacks.arrive(Monotonic(30), address(2), 7, true),
-        Arrival::First(Task::Identify { .. })
-    ));
-    let said = Identification { uuid: Some(HostUuid([2; 16])), ..Identification::default() };
-    callbacks.identified(Monotonic(30), address(2), 7, Asked::Known(said), true).unwrap();
-    let own = match callbacks.arrive(Monotonic(30), address(2), 7, true) {
-        Arrival::First(Task::Deliver(own)) => own,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!((&own.message, callbacks.delivered(SOON, &own, true)), (&Message::Reset, Delivered::Done));
-    assert!(matches!(callbacks.arrive(Monotonic(30), address(2), 7, true), Arrival::Ready(_)));
-    // Promises made since then stay.
-    for (reset, reached) in resets.iter().zip([true, true, false]) {
-        let expected = if reached { Delivered::Done } else { Delivered::Delayed };
-        assert_eq!(callbacks.delivered(SOON, reset, reached), expected);
-    }
-    assert!(!callbacks.holds(known, fid(2)), "it was made before");
-    let holding = [1, 2, 3].map(|host| callbacks.may_hold(address(host)).unwrap());
-    assert_eq!(holding, [false, false, true], "the last one is reset before its next call");
-    assert_eq!((callbacks.counters().hosts_down, callbacks.counters().deliveries_under_way), (1, 0));
-    assert!(callbacks.break_files(SOON, &[fid(2)], None).is_empty(), "changes wait for no reset");
-    promise(&mut callbacks, known, 3);
-    assert_eq!(callbacks.may_hold(address(1)), Some(true));
-}
-
-/// The client at a listed address may be another one by now.
-#[test]
-fn a_client_that_replaced_a_listed_host_is_reset() {
-    let mut callbacks = Callbacks::new(CallbackConfig::default());
-    let host = enter(&mut callbacks, 1);
-    let resets = callbacks.owe_resets(Monotonic(10), [(address(1), Some(HostUuid([9; 16])))]);
-    assert_eq!((resets.len(), resets[0].host, resets[0].uuid), (1, host, Some(HostUuid([1; 16]))));
-    assert_eq!(callbacks.counters().hosts, 1);
 }
 
 #[test]
@@ -330,7 +282,7 @@ fn a_dead_interface_costs_one_silence() {
     let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
     assert_eq!(breaking.address, address(1));
     let Delivered::Retry(copy) = callbacks.delivered(SOON, &breaking, false) else { panic!("no copy") };
-    assert_eq!((copy.address, copy.probe), (address(2), false));
+    assert_eq!((copy.address, copy.check), (address(2), Check::Unneeded));
     assert_eq!(callbacks.delivered(SOON, &copy, true), Delivered::Done);
     let second: Vec<Delivery> = callbacks.break_files(SOON, &[fid(4)], None);
     assert_eq!(second.iter().map(|delivery| delivery.address).collect::<Vec<_>>(), [address(2)]);
@@ -344,8 +296,12 @@ fn an_interface_that_never_called_is_probed_first() {
     promise(&mut callbacks, host, 2);
     let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
     let Delivered::Retry(copy) = callbacks.delivered(SOON, &breaking, false) else { panic!("no copy") };
-    assert_eq!((copy.address, copy.probe), (address(77), true));
-    assert_eq!(callbacks.delivered(SOON, &copy, false), Delivered::Delayed, "and no other, loopback least of all");
+    assert_eq!((copy.address, copy.check), (address(77), Check::Before));
+    assert_eq!(
+        callbacks.delivered(SOON, &copy, false),
+        Delivered::Delayed,
+        "and no other, loopback least of all"
+    );
     promise(&mut callbacks, host, 3);
     assert!(callbacks.break_files(SOON, &[fid(3)], None).is_empty(), "a silent interface is not tried again");
 }

@@ -182,6 +182,46 @@ fn a_host_that_does_not_answer_is_owed_its_reset() {
     assert_eq!(world.heard(), ["carol tells about itself", "carol forgets all", "carol is answered"]);
 }
 
+/// Alice's laptop is asleep, and carol's has its address.
+#[test]
+fn a_reset_that_another_client_accepts_does_not_count() {
+    let world = world();
+    let alice = world.client("alice", 1);
+    world.status(&alice, root()).unwrap();
+    let home = alice.caller.peer;
+    let alice = world.moved(&alice, "10.9.9.9:7001".parse().unwrap());
+    let carol = world.moved(&world.client("carol", 3), home);
+    let (next, _, listed) = next(&world);
+    let resets = next.server.owe_resets(&listed);
+    world.heard();
+    next.server.send_resets(resets, &|address, is_reset| assert_eq!((address, is_reset), (home, false)));
+    assert_eq!(world.heard(), ["carol forgets all", "carol is probed"]);
+    // Alice is back, and calls.
+    next.moved(&carol, "10.0.0.3:7001".parse().unwrap());
+    let alice = next.moved(&alice, home);
+    let request = fs::FetchStatusRequest { fid: root() };
+    next.wire_call(&alice, fs::FETCH_STATUS, &request, &[]).unwrap();
+    assert_eq!(world.heard(), ["alice tells about itself", "alice forgets all", "alice is answered"]);
+}
+
+/// The next server knows alice at an address that carol has had since, when she called the last owner.
+#[test]
+fn any_client_at_a_listed_address_is_reset() {
+    let world = world();
+    let (next, ..) = next(&world);
+    let alice = world.client("alice", 1);
+    next.status(&alice, root()).unwrap();
+    next.clock.advance(120);
+    let home = alice.caller.peer;
+    world.moved(&alice, "10.9.9.9:7001".parse().unwrap());
+    world.moved(&world.client("carol", 3), home);
+    let listed = ListedHost { address: home, uuid: Some(HostUuid([3; 16])) };
+    let resets = next.server.owe_resets(&[listed]);
+    world.heard();
+    next.server.send_resets(resets, &|address, is_reset| assert_eq!((address, is_reset), (home, false)));
+    assert_eq!(world.heard(), ["carol forgets all", "carol is probed"]);
+}
+
 /// A restarted server has its own list.
 #[test]
 fn an_old_client_is_reset_in_its_own_way() {

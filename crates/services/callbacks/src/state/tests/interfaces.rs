@@ -52,7 +52,11 @@ fn a_client_that_lost_an_interface_is_reset() {
     assert!(matches!(same, Arrival::Ready(_)), "the same interfaces in another order");
     let arrival = identify_again(&mut callbacks, at(4), address(2), said(1, &[address(2), address(3)]));
     assert!(is_reset_of(&arrival, address(2)), "what it was promised at the lost one is void");
-    assert_eq!(where_reset(&callbacks.break_files(SOON, &[fid(9)], None)), [address(2)], "no change goes before");
+    assert_eq!(
+        where_reset(&callbacks.break_files(SOON, &[fid(9)], None)),
+        [address(2)],
+        "no change goes before"
+    );
 }
 
 /// The interface is lost again before the client calls from its other one, which was last identified without it.
@@ -208,7 +212,7 @@ fn an_interface_that_stood_in_is_reset_at_a_loss() {
     assert!(!callbacks.holds(host, fid(4)));
     assert_eq!(where_reset(&deliveries), [address(77)]);
     let reset = deliveries.iter().find(|delivery| delivery.message == Message::Reset).unwrap();
-    assert!(reset.probe);
+    assert_eq!(reset.check, Check::Before);
     assert_eq!(
         where_reset(&callbacks.break_files(SOON, &[fid(9)], None)),
         [address(77)],
@@ -253,41 +257,42 @@ fn a_break_after_a_pause_asks_who_is_there() {
     for vnode in 2..5 {
         promise(&mut callbacks, idle, vnode);
     }
-    // Nobody calls meanwhile.
+    // No client calls meanwhile.
     let change = |callbacks: &mut Callbacks, second: u64, vnode: u32| {
         callbacks.break_files(at(second), &[fid(vnode)], None).remove(0)
     };
-    assert!(!change(&mut callbacks, 120, 2).probe);
+    assert_eq!(change(&mut callbacks, 120, 2).check, Check::Unneeded);
     let probed = change(&mut callbacks, 121, 3);
-    assert!(probed.probe && probed.uuid == Some(HostUuid([1; 16])));
+    assert_eq!((probed.check, probed.uuid), (Check::Before, Some(HostUuid([1; 16]))));
     let Delivered::Retry(copy) = callbacks.delivered(at(121), &probed, false) else { panic!("no copy") };
-    assert!(!copy.probe && copy.stand_in == Some(StandIn::Twin(twin, address(2))));
+    let stand_in = Some(StandIn::Twin(twin, address(2)));
+    assert_eq!((copy.check, copy.stand_in), (Check::Unneeded, stand_in));
     assert!(!callbacks.hosts[idle].is_owed_nothing(), "it hears of the change when it comes back");
-    assert!(change(&mut callbacks, 122, 4).probe, "the other address is as old");
+    assert_eq!(change(&mut callbacks, 122, 4).check, Check::Before, "the other address is as old");
 }
 
 /// The time counts at which the volume server breaks promises, not that of the last call.
 #[test]
 fn a_release_on_a_quiet_server_asks_who_is_there() {
-    for (second, probe) in [(120, false), (121, true)] {
+    for (second, check) in [(120, Check::Unneeded), (121, Check::Before)] {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let (host, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
         promise(&mut callbacks, host, 2);
-        assert_eq!(callbacks.break_volume(at(second), VolumeId(1)).remove(0).probe, probe);
+        assert_eq!(callbacks.break_volume(at(second), VolumeId(1)).remove(0).check, check);
     }
 }
 
 /// The time counts at which the attempt before ended.
 #[test]
 fn a_copy_after_a_long_attempt_asks_who_is_there() {
-    for (second, probe) in [(121, false), (122, true)] {
+    for (second, check) in [(121, Check::Unneeded), (122, Check::Before)] {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let [host, _] = enter_twice(&mut callbacks);
         promise(&mut callbacks, host, 2);
         let breaking = callbacks.break_files(at(118), &[fid(2)], None).remove(0);
-        assert!(!breaking.probe);
+        assert_eq!(breaking.check, Check::Unneeded);
         let Delivered::Retry(copy) = callbacks.delivered(at(second), &breaking, false) else { panic!() };
-        assert_eq!((copy.address, copy.probe), (address(2), probe));
+        assert_eq!((copy.address, copy.check), (address(2), check));
     }
 }
 
