@@ -24,6 +24,9 @@ pub struct CallbackConfig {
     pub identifying_per_ip_max: usize,
     /// The same limit at an address with a port whose identification failed recently. Further callers are refused.
     pub identifying_per_silent_ip: usize,
+    /// Maximum number of hosts at one IP address that must be reset and that changes wait for. Further ones count as down:
+    /// each is reset before its next call, and may use what it has cached until then.
+    pub owing_per_ip_max: usize,
     /// Maximum number of breaks kept for one host that is down; beyond that it is reset.
     pub delayed_max: usize,
     /// Maximum number of addresses with the same UUID, and of remembered interfaces of a client
@@ -51,6 +54,7 @@ impl Default for CallbackConfig {
             host_connections_max: 4_096,
             identifying_per_ip_max: 128,
             identifying_per_silent_ip: 8,
+            owing_per_ip_max: 128,
             delayed_max: 2_000,
             addresses_max: 32,
             refused_after_silence: Duration::from_secs(10),

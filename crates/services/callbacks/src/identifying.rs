@@ -2,7 +2,7 @@
 
 use crate::config::CallbackConfig;
 use crate::message::{Effort, Refusal};
-use crate::ranking::origin;
+use crate::origins::{Origins, origin};
 use base::Monotonic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -54,7 +54,7 @@ impl Failed {
 pub(crate) struct Identifying {
     under_way: BTreeSet<SocketAddr>,
     /// Number of identifications in progress per origin.
-    by_origin: BTreeMap<IpAddr, usize>,
+    by_origin: Origins,
     failed: BTreeMap<SocketAddr, Failed>,
     /// The same addresses by the end of the consequences.
     failed_order: BTreeSet<(Monotonic, SocketAddr)>,
@@ -80,14 +80,14 @@ impl Identifying {
         if self.under_way.contains(&address) {
             return Admission::Wait;
         }
-        let count = self.by_origin.get(&origin(address.ip())).copied().unwrap_or_default();
+        let count = self.by_origin.count(address.ip());
         if count >= config.identifying_per_silent_ip && self.some_failed_at(now, address) {
             return Admission::Full;
         }
         if count >= config.identifying_per_ip_max {
             return Admission::Wait;
         }
-        *self.by_origin.entry(origin(address.ip())).or_default() += 1;
+        self.by_origin.add(address.ip());
         self.under_way.insert(address);
         let silences = self.failed.get(&address).map_or(0, |failed| failed.silences);
         Admission::Ask(match (is_known, silences) {
@@ -111,15 +111,8 @@ impl Identifying {
     }
 
     pub(crate) fn end(&mut self, address: SocketAddr) {
-        if !self.under_way.remove(&address) {
-            return;
-        }
-        let origin = origin(address.ip());
-        if let Some(count) = self.by_origin.get_mut(&origin) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_origin.remove(&origin);
-            }
+        if self.under_way.remove(&address) {
+            self.by_origin.remove(address.ip());
         }
     }
 

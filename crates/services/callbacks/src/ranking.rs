@@ -2,9 +2,10 @@
 //! one needs no search.
 
 use crate::host::HostId;
+use crate::origins::origin;
 use base::Monotonic;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Activity is counted in steps of this many seconds, so that a call rarely moves its host.
 const STEP_S: u64 = 64;
@@ -32,14 +33,6 @@ impl Rank {
     pub(crate) fn new(class: Class, active: Monotonic) -> Rank {
         let step = active.0 / 1_000_000_000 / STEP_S;
         Rank { class, step: u32::try_from(step).unwrap_or(u32::MAX) }
-    }
-}
-
-/// Returns the address that limits count by: an IPv4 address, or the /64 network of an IPv6 address.
-pub(crate) fn origin(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => ip,
-        IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
     }
 }
 
@@ -112,13 +105,5 @@ mod tests {
         assert_eq!(ranking.holding().collect::<Vec<_>>(), [2, 1].map(HostId));
         ranking.remove(ip(2), Rank::new(Class::Empty, at(640)), HostId(4));
         assert_eq!((ranking.count_at(ip(2)), ranking.count_at(ip(3)), ranking.len()), (1, 0, 3));
-    }
-
-    #[test]
-    fn an_ipv6_network_is_one_origin() {
-        let ip = |text: &str| origin(text.parse().unwrap());
-        assert_eq!(ip("2001:db8::1"), ip("2001:db8::ffff:2"));
-        assert_ne!(ip("2001:db8:0:1::1"), ip("2001:db8::1"));
-        assert_ne!(ip("10.0.0.1"), ip("10.0.0.2"));
     }
 }

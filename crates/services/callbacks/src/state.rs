@@ -12,12 +12,13 @@ use crate::host::{Host, HostId, HostInfo};
 use crate::hosts::Hosts;
 use crate::identifying::Identifying;
 use crate::message::{CallbackKind, Promised};
+use crate::owing::Owing;
 use crate::promises::Promises;
 use crate::ranking::{Class, Rank, Ranking};
 use crate::strays::Strays;
 use crate::twins::Twins;
 use base::{Fid, HostUuid, Monotonic, VnodeId, VolumeId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 pub use crate::twins::SharedUuid;
@@ -43,8 +44,7 @@ pub struct Callbacks {
     /// Hosts of the next calls and the files these access; kept for its allocation.
     foreseen: Vec<(HostId, Option<Fid>)>,
     delayed: usize,
-    /// Hosts that are up and must be reset, but have not received the message yet.
-    owing_reset: BTreeSet<HostId>,
+    owing: Owing,
     strays: Strays,
     sequence: u64,
     counters: Counters,
@@ -74,7 +74,7 @@ impl Callbacks {
             promises: Promises::default(),
             foreseen: Vec::new(),
             delayed: 0,
-            owing_reset: BTreeSet::new(),
+            owing: Owing::default(),
             strays: Strays::default(),
             sequence: 0,
             counters: Counters::default(),
@@ -152,7 +152,7 @@ impl Callbacks {
     /// Updates a host's position in the order of eviction.
     fn rank(&mut self, id: HostId) {
         let Some(host) = self.hosts.get(id) else { return };
-        let holds = !host.delayed.is_empty() || self.promises.has_any(id) || self.owing_reset.contains(&id);
+        let holds = !host.delayed.is_empty() || self.promises.has_any(id) || self.owing.contains(id);
         let class = match (holds, host.up) {
             (false, _) => Class::Empty,
             (true, false) => Class::Down,

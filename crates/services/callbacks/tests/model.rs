@@ -90,6 +90,7 @@ fn config() -> CallbackConfig {
         host_connections_max: 3,
         identifying_per_ip_max: 3,
         identifying_per_silent_ip: 2,
+        owing_per_ip_max: 8,
         delayed_max: 2,
         addresses_max: 3,
         refused_after_silence: Duration::from_secs(60),

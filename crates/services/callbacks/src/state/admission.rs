@@ -60,8 +60,10 @@ impl Callbacks {
         if busy {
             return Arrival::Wait;
         }
-        if std::mem::take(&mut self.host_mut(id).away) {
+        if self.hosts[id].away {
             self.reset_returned(id);
+            // Afterwards, since it may count as down again until it has received the message.
+            self.host_mut(id).away = false;
         }
         if self.hosts[id].newcomer
             && let Some(arrival) = self.check_twins(now, id)

@@ -63,7 +63,7 @@ impl Callbacks {
     }
 
     fn resets_owed(&mut self, now: Monotonic, except: Option<HostId>) -> Vec<Delivery> {
-        let owing: Vec<HostId> = self.owing_reset.iter().filter(|id| Some(**id) != except).copied().collect();
+        let owing: Vec<HostId> = self.owing.all().filter(|id| Some(*id) != except).collect();
         let mut resets: Vec<_> = owing.into_iter().map(|id| self.delivery(now, id, Message::Reset)).collect();
         let strays: Vec<_> = self.strays.all().collect();
         resets.extend(strays.into_iter().map(|(address, stray)| self.stray_reset(address, stray)));
@@ -266,7 +266,7 @@ impl Callbacks {
         self.delayed -= before - host.delayed.len();
         if host.needs_reset.is_some_and(|since| since <= sequence) {
             host.needs_reset = None;
-            self.owing_reset.remove(&id);
+            self.owing.remove(id);
         }
     }
 

@@ -11,6 +11,10 @@ use std::time::Duration;
 /// How long shared UUIDs are remembered after they were last seen.
 const SHARED_REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Maximum number of hosts that are cleared to make room for later promises as well. The call that makes a promise waits until
+/// all have been sent their resets.
+const CLEARED_AHEAD_MAX: usize = 64;
+
 /// How long a failed identification is remembered after its consequences have ended.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
@@ -37,7 +41,7 @@ impl Callbacks {
             self.drop_unnotified(id);
             return None;
         }
-        if !self.promises.has_any(id) && !self.owing_reset.contains(&id) {
+        if !self.promises.has_any(id) && !self.owing.contains(id) {
             self.drop_host(id);
             return None;
         }
@@ -73,11 +77,13 @@ impl Callbacks {
             self.counters.cleared_expired += 1;
             return deliveries;
         }
-        let enough = self.config.promises_max - self.config.promises_max / 16;
-        while self.used() > enough {
+        let max = self.config.promises_max;
+        let enough = max - max / 16;
+        while self.used() > max || self.used() > enough && deliveries.len() < CLEARED_AHEAD_MAX {
             let Some(id) = self.least_active(asking) else { break };
+            let was_up = self.hosts[id].up;
             self.clear_host(id);
-            if self.hosts[id].up {
+            if was_up {
                 deliveries.push(self.delivery(now, id, Message::Reset));
             }
         }

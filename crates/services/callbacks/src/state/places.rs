@@ -169,7 +169,7 @@ impl Callbacks {
             host.up = false;
             host.away |= is_elsewhere;
         }
-        self.owing_reset.remove(&id);
+        self.owing.remove(id);
         self.rank(id);
     }
 
@@ -220,13 +220,14 @@ impl Callbacks {
         twin.address.ip() == ip || twin.names(ip)
     }
 
-    /// Requires a reset of host `id` for everything up to now.
+    /// Requires a reset of host `id` for everything up to now. If too many hosts at its address owe one, it counts as down.
     pub(super) fn need_reset(&mut self, id: HostId) {
         let sequence = self.sequence;
         let host = self.host_mut(id);
         host.needs_reset = Some(sequence);
-        if host.up {
-            self.owing_reset.insert(id);
+        let (is_up, ip) = (host.up, host.address.ip());
+        if is_up && !self.owing.add(ip, id, self.config.owing_per_ip_max) {
+            self.mark_down(id);
         }
         self.rank(id);
     }
@@ -234,7 +235,7 @@ impl Callbacks {
     /// Removes a host. If it calls again it is new, and is reset.
     pub(super) fn drop_host(&mut self, id: HostId) {
         self.promises.remove_host(id, u64::MAX);
-        self.owing_reset.remove(&id);
+        self.owing.remove(id);
         let Some(host) = self.hosts.remove(id) else { return };
         self.delayed -= host.delayed.len();
         self.by_address.remove(&host.address);

@@ -6,6 +6,7 @@ use crate::message::{Arrival, Asked, Check, Delivered, Delivery, Effort, Message
 use base::HostUuid;
 use std::time::Duration;
 
+mod crowds;
 mod interfaces;
 mod takeover;
 
@@ -38,6 +39,11 @@ fn enter(callbacks: &mut Callbacks, host: u8) -> HostId {
 
 fn promise(callbacks: &mut Callbacks, host: HostId, vnode: u32) -> Vec<Delivery> {
     callbacks.promise(Monotonic(0), host, fid(vnode), CallbackKind::File).deliveries
+}
+
+fn where_reset(deliveries: &[Delivery]) -> Vec<SocketAddr> {
+    let resets = deliveries.iter().filter(|delivery| delivery.message == Message::Reset);
+    resets.map(|reset| reset.address).collect()
 }
 
 #[test]
@@ -340,7 +346,7 @@ fn an_impostor_cannot_make_a_client_forget_everything() {
         enter_as(&mut callbacks, at(3 + 2 * round), address(66), said(7, &[]), true);
     }
     assert!(callbacks.holds(victim, fid(2)));
-    assert!(callbacks.hosts.get(victim).unwrap().is_owed_nothing() && callbacks.owing_reset.is_empty());
+    assert!(callbacks.hosts.get(victim).unwrap().is_owed_nothing() && callbacks.owing.all().next().is_none());
 }
 
 #[test]

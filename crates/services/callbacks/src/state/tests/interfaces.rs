@@ -24,11 +24,6 @@ fn asked_twin(arrival: &Arrival) -> (HostId, SocketAddr) {
     }
 }
 
-fn where_reset(deliveries: &[Delivery]) -> Vec<SocketAddr> {
-    let resets = deliveries.iter().filter(|delivery| delivery.message == Message::Reset);
-    resets.map(|reset| reset.address).collect()
-}
-
 /// A client with the addresses 1 and 2.
 fn enter_twice(callbacks: &mut Callbacks) -> [HostId; 2] {
     let both = [address(1), address(2)];
