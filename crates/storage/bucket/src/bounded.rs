@@ -1,6 +1,7 @@
 //! A bucket whose every request ends: one that is not answered in time fails, and is then repeated like any other
 //! that failed. Errors have all their reasons.
 
+use crate::deleting::delete_each;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -8,7 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use std::future::Future;
 use std::ops::Range;
@@ -80,18 +81,10 @@ impl ObjectStore for Bounded {
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let (bucket, limit) = (Arc::clone(&self.bucket), self.limit);
-        let delete = move |location: Path| {
+        delete_each(locations, move |location| {
             let bucket = Arc::clone(&bucket);
-            let one = stream::once(async move { Ok(location) }).boxed();
-            async move {
-                let deleted = within(limit, bucket.delete_stream(one).try_collect::<Vec<_>>()).await?;
-                deleted.into_iter().next().ok_or(Error::Generic {
-                    store: "bucket",
-                    source: "no answer to a request to delete an object".into(),
-                })
-            }
-        };
-        locations.and_then(delete).boxed()
+            async move { within(limit, bucket.delete(&location)).await }
+        })
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -176,7 +169,6 @@ mod tests {
     #[test]
     fn a_refused_connection_is_named() {
         use crate::{Access, ReadCredentials, open};
-        use object_store::ObjectStoreExt as _;
 
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let key = b"aws_access_key_id = a\naws_secret_access_key = s3cret\n";

@@ -1,6 +1,7 @@
 //! A bucket in memory that fails like one across a network, for tests. Which request meets which fault depends only
 //! on the seed and on the order of the requests.
 
+use crate::deleting::delete_each;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -238,9 +239,8 @@ impl FaultyBucket {
             }
             Write::Copy(from, to, options) => self.inner.copy_opts(&from, &to, options).await.map(|()| None),
             Write::Delete(location) => {
-                let one = stream::once(async move { Ok(location) }).boxed();
-                let removed = self.inner.delete_stream(one).try_collect::<Vec<_>>().await?;
-                self.state.lock().met.removed += removed.len() as u64;
+                self.inner.delete(&location).await?;
+                self.state.lock().met.removed += 1;
                 Ok(None)
             }
         }
@@ -483,11 +483,10 @@ impl ObjectStore for FaultyBucket {
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let bucket = self.clone();
-        let delete = move |location: Path| {
+        delete_each(locations, move |location| {
             let bucket = bucket.clone();
-            async move { bucket.write(Write::Delete(location.clone())).await.map(|_| location) }
-        };
-        locations.and_then(delete).boxed()
+            async move { bucket.write(Write::Delete(location)).await.map(drop) }
+        })
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {

@@ -16,11 +16,11 @@
 //!
 //! Commands run as root in a folder of the server's user: what root creates is given to the owner of the folder.
 
+use crate::deleting::delete_each;
 use async_trait::async_trait;
 use bytes::Bytes;
 use disk::{DIRECT_ALIGNMENT, Disk, RealDisk, beneath};
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -490,7 +490,7 @@ impl ObjectStore for Folder {
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let this = self.clone();
-        let delete = move |location: Path| {
+        delete_each(locations, move |location| {
             let this = this.clone();
             async move {
                 let versions = this.files.head(&location).await.and_then(|first| this.versions(&first));
@@ -499,10 +499,9 @@ impl ObjectStore for Folder {
                 if let Ok(folder) = versions {
                     _ = blocking(move || fs::remove_dir_all(folder)).await;
                 }
-                Ok(location)
+                Ok(())
             }
-        };
-        locations.and_then(delete).boxed()
+        })
     }
 
     /// Sizes and e-tags are those of first versions.

@@ -25,6 +25,7 @@ pub(crate) use show_as_bucket;
 
 mod access;
 mod bounded;
+mod deleting;
 pub mod faulty;
 mod folder;
 mod metered;

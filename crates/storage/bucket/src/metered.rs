@@ -1,5 +1,6 @@
 //! A bucket whose requests are counted and timed.
 
+use crate::deleting::delete_each;
 use crate::is_refusal;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -134,16 +135,10 @@ impl ObjectStore for Metered {
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let own = self.clone();
-        let delete = move |location: Path| {
+        delete_each(locations, move |location| {
             let own = own.clone();
-            let one = stream::once(async move { Ok(location) }).boxed();
-            async move {
-                let deleted = own.bucket.delete_stream(one).try_collect::<Vec<_>>();
-                let deleted = own.measure(RequestKind::Delete, 0, deleted, |_| 0).await?;
-                Ok::<_, Error>(stream::iter(deleted.into_iter().map(Ok)))
-            }
-        };
-        locations.and_then(delete).try_flatten().boxed()
+            async move { own.measure(RequestKind::Delete, 0, own.bucket.delete(&location), |()| 0).await }
+        })
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -195,7 +190,7 @@ mod tests {
     use super::*;
     use crate::Bounded;
     use crate::faulty::{Away, Faults, FaultyBucket};
-    use object_store::{ObjectStoreExt, PutMode};
+    use object_store::PutMode;
     use std::time::Duration;
 
     #[test]

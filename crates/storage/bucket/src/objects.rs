@@ -2,7 +2,7 @@
 
 use crate::{Bounded, is_refusal};
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use object_store::path::Path as Name;
 use object_store::{Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use parking_lot::Mutex;
@@ -341,9 +341,8 @@ impl Bucket for Objects {
             let mut paths: Vec<Name> = left.lock().iter().cloned().collect();
             paths.sort_unstable();
             for path in paths {
-                let one = stream::iter([Ok(path.clone())]).boxed();
-                match self.bucket.delete_stream(one).next().await {
-                    Some(Err(error)) if !matches!(error, Error::NotFound { .. }) => return Err(error),
+                match self.bucket.delete(&path).await {
+                    Err(error) if !matches!(error, Error::NotFound { .. }) => return Err(error),
                     _ => _ = left.lock().remove(&path),
                 }
             }

@@ -547,10 +547,8 @@ impl Probe<'_> {
     }
 
     async fn remove(&self, name: &Path) -> Result<(), String> {
-        let one = stream::iter([Ok(name.clone())]).boxed();
-        let removed = self.bucket.delete_stream(one).try_collect::<Vec<_>>().await;
-        match removed {
-            Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+        match self.bucket.delete(name).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(format!("{name} is not deleted: {error}")),
         }
     }

@@ -14,11 +14,11 @@ use base::{UnixTime, VolumeId, VolumeType};
 use bucket::faulty::{Away, Faults, FaultyBucket, Met};
 use bucket_partition::{BucketConfig, Opener};
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Name;
 use object_store::{
     CopyOptions, Extensions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as BucketResult,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as BucketResult,
 };
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
@@ -120,9 +120,7 @@ impl ObjectStore for Planted {
                     if name.as_ref().contains("/chunks/") {
                         return Ok(name);
                     }
-                    let own = name.clone();
-                    let one = async move { Ok(own) }.into_stream().boxed();
-                    bucket.delete_stream(one).try_collect::<Vec<_>>().await.map(|_| name)
+                    bucket.delete(&name).await.map(|()| name)
                 }
             })
             .boxed()

@@ -1,5 +1,6 @@
 use super::*;
 use crate::probe::probe;
+use futures::TryStreamExt;
 use std::sync::Arc;
 use std::thread;
 use tokio::runtime::Builder;
