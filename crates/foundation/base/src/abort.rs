@@ -310,6 +310,17 @@ impl AbortCode {
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(value, _)| *value == self.0).map(|(_, name)| *name)
     }
+
+    /// Whether the code is one of Rx itself and not of a service: no answer, or unable to serve. It is unknown whether the
+    /// call was executed. Codes of the generated stubs (RXGEN) are answers.
+    pub fn is_of_rx(self) -> bool {
+        (AbortCode::RX_RESTARTING..=AbortCode::RX_CALL_DEAD).contains(&self)
+    }
+
+    /// Whether the code is one of rxkad: the connection could not be authenticated.
+    pub fn is_of_rxkad(self) -> bool {
+        (AbortCode::RXKADINCONSISTENCY..=AbortCode::RXKADILLEGALLEVEL).contains(&self)
+    }
 }
 
 impl fmt::Display for AbortCode {
@@ -337,5 +348,22 @@ mod tests {
         assert_eq!(AbortCode::UAENOENT.0, 49_733_377);
         assert_eq!(AbortCode::UAEEXIST.to_string(), "UAEEXIST (49733392)");
         assert_eq!(AbortCode(12345).to_string(), "12345");
+    }
+
+    #[test]
+    fn codes_of_rx_and_rxkad_are_no_answers() {
+        let rx = [AbortCode::RX_CALL_DEAD, AbortCode::RX_CALL_IDLE, AbortCode::RX_RESTARTING];
+        let rxkad = [AbortCode::RXKADINCONSISTENCY, AbortCode::RXKADEXPIRED, AbortCode::RXKADILLEGALLEVEL];
+        let answers = [AbortCode(1), AbortCode(-101), AbortCode::RXGEN_CC_MARSHAL, AbortCode::RXGEN_OPCODE];
+        let answers = answers.into_iter().chain([AbortCode(19_270_399), AbortCode(19_270_413)]);
+        for (codes, expected) in [
+            (rx.to_vec(), (true, false)),
+            (rxkad.to_vec(), (false, true)),
+            (answers.collect(), (false, false)),
+        ] {
+            for code in codes {
+                assert_eq!((code.is_of_rx(), code.is_of_rxkad()), expected, "{code}");
+            }
+        }
     }
 }

@@ -112,7 +112,7 @@ impl Roster {
         outcome: Result<(), AbortCode>,
         now: Instant,
     ) -> Verdict {
-        let is_silent = outcome.is_err_and(is_silence);
+        let is_silent = outcome.is_err_and(AbortCode::is_of_rx);
         self.resting[server] = is_silent.then(|| now + REST);
         match outcome {
             Err(code) if is_silent || code == AbortCode::UNOQUORUM => {
@@ -163,7 +163,7 @@ impl Roster {
         match outcome {
             Ok(true) => self.takes_office(server, now),
             Ok(false) => self.leaves_office(server),
-            Err(code) if is_silence(code) => {
+            Err(code) if code.is_of_rx() => {
                 self.resting[server] = Some(now + REST);
                 self.leaves_office(server);
             }
@@ -202,13 +202,7 @@ impl Search {
 
 /// Returns the more informative of two servers' errors: that of a server that answered.
 pub fn more_informative(before: AbortCode, now: AbortCode) -> AbortCode {
-    if is_silence(now) && !is_silence(before) { before } else { now }
-}
-
-/// Returns whether a code comes from the transport and not from the service: no answer, or unable to serve.
-/// (Codes of the generated stubs, -450 and below, are answers.)
-pub fn is_silence(code: AbortCode) -> bool {
-    (AbortCode::RX_RESTARTING.0..0).contains(&code.0)
+    if now.is_of_rx() && !before.is_of_rx() { before } else { now }
 }
 
 #[cfg(test)]

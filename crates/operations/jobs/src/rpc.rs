@@ -3,7 +3,7 @@
 use crate::entry;
 use crate::lock::WHOLE_LOCK;
 use crate::transaction::Transaction;
-use crate::world::{JobError, is_silence};
+use crate::world::JobError;
 use crate::{Place, World};
 use afs_idl::ClientConnection;
 use afs_idl::vl::{self, NVldbEntry};
@@ -131,7 +131,7 @@ impl<W: World> Cell<'_, W> {
         let is_silent = std::cell::Cell::new(false);
         let answer = self.world.locations(|vl| {
             let answer = vl::set_lock(vl, &request);
-            is_silent.set(is_silent.get() || answer.as_ref().is_err_and(|code| is_silence(*code)));
+            is_silent.set(is_silent.get() || answer.as_ref().is_err_and(|code| code.is_of_rx()));
             answer
         });
         (answer.map(drop), is_silent.get())

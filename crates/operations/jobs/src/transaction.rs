@@ -5,7 +5,6 @@
 use crate::engine::Run;
 use crate::procedure::Procedure;
 use crate::rpc::{Step, failed, keep_first, listing, opening};
-use crate::world::is_silence;
 use crate::{JobError, Place, World};
 use afs_idl::vol::{self, RestoreCookie, TransDebugInfo, attach_mode, volume_flags};
 use base::AbortCode;
@@ -61,7 +60,7 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
                     Ok(reply) => return self.opened(place, volume, reply.transaction),
                     Err(AbortCode::VOLSERVOLBUSY | AbortCode::VBUSY) => self.not_opened(place, volume),
                     Err(code) => {
-                        if !is_silence(code) {
+                        if !code.is_of_rx() {
                             self.not_opened(place, volume);
                         }
                         return Err(failed(doing())(code));
@@ -115,7 +114,7 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
                 Ok(transaction)
             }
             Err(code) => {
-                if !is_silence(code) {
+                if !code.is_of_rx() {
                     self.not_opened(place, volume);
                 }
                 Err(failed(format!("make the volume {volume} on {place}"))(code))

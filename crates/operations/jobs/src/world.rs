@@ -96,7 +96,7 @@ pub enum JobError {
 impl JobError {
     /// Returns whether the call may have been executed, or may still be when the server is back.
     pub fn is_silence(&self) -> bool {
-        matches!(self, JobError::Call { code, .. } if is_silence(*code))
+        matches!(self, JobError::Call { code, .. } if code.is_of_rx())
     }
 
     /// Returns whether a later retry may succeed. `sends_file` says whether the contents come from a file.
@@ -120,11 +120,6 @@ impl fmt::Display for JobError {
             JobError::Stopped(why) => write!(f, "stopped: {why}"),
         }
     }
-}
-
-/// Returns whether a code comes from the transport, so that it is unknown whether the call was executed.
-pub(crate) fn is_silence(code: AbortCode) -> bool {
-    (AbortCode::RX_RESTARTING.0..0).contains(&code.0)
 }
 
 /// Errors that waiting does not resolve.

@@ -668,14 +668,10 @@ fn meaning(code: AbortCode) -> Meaning {
         LOST => Meaning::Ended(Outcome::Unknown),
         // The node restarts or has died.
         code if wire::is_of_rx(code) => Meaning::Ended(Outcome::Unknown),
-        code if is_of_keys(code) => Meaning::Ended(Outcome::Refused),
+        // The nodes do not have the same keys at present.
+        code if code.is_of_rxkad() => Meaning::Ended(Outcome::Refused),
         code => Meaning::Result(wire::unshielded(code)),
     }
-}
-
-/// Whether the connection was refused, because the nodes do not have the same keys at present.
-fn is_of_keys(code: AbortCode) -> bool {
-    (AbortCode::RXKADINCONSISTENCY.0..=AbortCode::RXKADILLEGALLEVEL.0).contains(&code.0)
 }
 
 /// Prepares a call to be passed on. The whole request of a fetch is read first, and the arguments of a store.

@@ -100,7 +100,8 @@ pub(crate) fn parse_caller(caller: &cluster::Caller) -> Result<Caller, AbortCode
     Ok(Caller { identity, level, peer, local, connection: Connection::new() })
 }
 
-/// Whether a code is one of Rx, which a node that has died or restarts causes.
+/// Whether a code is one of Rx, which a node that has died or restarts causes. These are the codes that the protocol between
+/// nodes shields, so they are listed here: nodes of several versions must agree on them.
 pub(crate) fn is_of_rx(code: AbortCode) -> bool {
     matches!(code.0, -9..=-1 | -100)
 }

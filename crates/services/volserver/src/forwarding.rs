@@ -200,7 +200,7 @@ impl Parcel<'_> {
                 continue;
             }
             offered = loop {
-                if !is_silence(cut_off) || resumes == RESUMES_MAX || self.used.is_ended() {
+                if !cut_off.is_of_rx() || resumes == RESUMES_MAX || self.used.is_ended() {
                     return Err(cut_off);
                 }
                 self.others.pause(RESUME_PAUSE * (1 << resumes));
@@ -239,11 +239,6 @@ impl Parcel<'_> {
 /// not ready.
 fn offer(way: &dyn ClientConnection, transaction: i32) -> Result<u64, AbortCode> {
     cellar::offer_volume(way, &cellar::OfferVolumeRequest { transaction }).map(|reply| reply.vnodes)
-}
-
-/// Returns whether a code comes from the transport, so that the peer may be back soon.
-fn is_silence(code: AbortCode) -> bool {
-    (AbortCode::RX_RESTARTING.0..0).contains(&code.0)
 }
 
 fn address(server: &DestServer) -> Result<SocketAddrV4, AbortCode> {

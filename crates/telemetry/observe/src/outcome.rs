@@ -3,14 +3,11 @@
 use base::AbortCode;
 use events::catalogue::Outcome;
 
-/// Range of rxkad's error codes.
-const RXKAD: std::ops::RangeInclusive<i32> = AbortCode::RXKADINCONSISTENCY.0..=AbortCode::RXKADILLEGALLEVEL.0;
-
 /// Returns the outcome for a service's result.
 pub fn outcome(result: Result<(), AbortCode>) -> Outcome {
     match result {
         Ok(()) => Outcome::Good,
-        Err(code) if RXKAD.contains(&code.0) => Outcome::Denied,
+        Err(code) if code.is_of_rxkad() => Outcome::Denied,
         Err(code) => of_code(code),
     }
 }

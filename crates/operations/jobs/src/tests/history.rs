@@ -3,7 +3,6 @@
 use super::locations::Database;
 use super::servers::Server;
 use super::wire::{Recipient, connect};
-use crate::world::is_silence;
 use crate::{
     Control, Copy, End, Job, JobError, Move, Operation, Outlook, Overwrite, Place, Release, Restore, Stage,
     World, entry, preflight, run,
@@ -341,7 +340,7 @@ impl World for Arc<Cell> {
     ) -> Result<T, AbortCode> {
         match call(&connect(self.clone(), Recipient::Locations)) {
             // Another server of the database is tried, and may already have the effect of the silent one.
-            Err(code) if is_silence(code) && self.asks_another() => {
+            Err(code) if code.is_of_rx() && self.asks_another() => {
                 call(&connect(self.clone(), Recipient::Locations))
             }
             answer => answer,

@@ -10,18 +10,11 @@ use cell_client::describe::describe;
 use cell_client::network::{AfsNetwork, local_authentication_at};
 use cellar_config::Settings;
 use cluster::NodeSeen;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// For how long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(4);
-
-/// Codes of rxkad: the connection could not be authenticated.
-const RXKAD: RangeInclusive<i32> = AbortCode::RXKADINCONSISTENCY.0..=AbortCode::RXKADILLEGALLEVEL.0;
-
-/// Codes of Rx itself: the call has not reached a service.
-const RX: RangeInclusive<i32> = AbortCode::RX_RESTARTING.0..=AbortCode::RX_CALL_DEAD.0;
 
 /// What a node says to an encrypted call.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,8 +30,8 @@ enum Answer {
 impl Answer {
     fn of(outcome: Result<(), AbortCode>) -> Answer {
         match outcome {
-            Err(code) if RXKAD.contains(&code.0) => Answer::Refused(code),
-            Err(code) if RX.contains(&code.0) => Answer::Silent(code),
+            Err(code) if code.is_of_rxkad() => Answer::Refused(code),
+            Err(code) if code.is_of_rx() => Answer::Silent(code),
             // The cluster's service knows no node without a name. It has judged the call, so the key is good.
             Ok(()) | Err(_) => Answer::Known,
         }

@@ -6,7 +6,6 @@ use afs_idl::{ClientConnection, vl, vol};
 use anyhow::{Context as _, Result, bail};
 use base::{AbortCode, PartitionId, Rights, VolumeName};
 use cell_client::describe::{describe, failed};
-use cell_client::ubik::is_silence;
 use cell_client::{CellClient, Interface};
 use clap::Args;
 use serde::Serialize;
@@ -202,7 +201,7 @@ impl Begun<'_> {
             volume_id: id,
         };
         // A server that has refused the call has made nothing.
-        let made = vol::create_volume(server, &request).map_err(|code| failure(is_silence(code), code))?;
+        let made = vol::create_volume(server, &request).map_err(|code| failure(code.is_of_rx(), code))?;
         let transaction = Transaction { server, id: made.transaction };
         let put_into_service = || {
             transaction.set_quota(quota_kib)?;
