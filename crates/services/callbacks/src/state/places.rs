@@ -33,7 +33,7 @@ impl Callbacks {
             // No call from this address has been executed since the reset.
             self.host_mut(id).needs_reset = None;
         }
-        self.learn(now, id, &said);
+        self.learn(now, id, is_new, &said);
         let host = self.hosts.get_mut(id).expect("just found or made");
         let (host_max, total_max) = (self.config.host_connections_max, self.config.connections_max);
         self.connections.add(id, host, connection, host_max, total_max);
@@ -47,20 +47,23 @@ impl Callbacks {
         match asked {
             Asked::Known(said) => {
                 self.identifying.forget(address);
-                let (id, _) = self.place(now, address, said.uuid);
-                self.learn(now, id, &said);
+                let (id, is_new) = self.place(now, address, said.uuid);
+                self.learn(now, id, is_new, &said);
             }
             Asked::Silent => self.mark_down(twin),
             Asked::Refused | Asked::Failed => {}
         }
     }
 
-    /// Stores what the client of a host has reported. One that has called before is reset if its interfaces have changed.
-    fn learn(&mut self, now: Monotonic, id: HostId, said: &Identification) {
+    /// Stores what the client of a host has reported. One that has called before is reset if its interfaces have changed. What
+    /// they were is not known of one that an earlier owner has listed, and that has been served at another address since.
+    fn learn(&mut self, now: Monotonic, id: HostId, is_new: bool, said: &Identification) {
+        let has_twins = self.twins_of(id).next().is_some();
         let host = self.hosts.get_mut(id).expect("the host exists");
         host.last_call = now;
-        let have_changed = host.learn(&self.config, said) && !host.connections.is_empty();
-        if have_changed && said.uuid.is_some() {
+        let have_changed = host.learn(&self.config, said);
+        let may_have_changed = if host.connections.is_empty() { has_twins } else { have_changed };
+        if !is_new && may_have_changed && said.uuid.is_some() {
             self.reset_returned(id);
         }
     }
@@ -215,9 +218,11 @@ impl Callbacks {
         }
     }
 
+    /// Whether `twin` may be the client of a host at `ip`. One that is known only from the list of an earlier owner has not
+    /// reported anything yet, and holds no promises that an impostor could take from it.
     pub(super) fn is_kin(&self, twin: HostId, ip: IpAddr) -> bool {
         let twin = &self.hosts[twin];
-        twin.address.ip() == ip || twin.names(ip)
+        twin.address.ip() == ip || twin.names(ip) || twin.connections.is_empty()
     }
 
     /// Requires a reset of host `id` for everything up to now. If too many hosts at its address owe one, it counts as down.

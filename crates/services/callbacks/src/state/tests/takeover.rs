@@ -87,3 +87,44 @@ fn a_copy_to_a_listed_host_asks_who_is_there() {
     let Delivered::Retry(copy) = callbacks.delivered(at(1), &resets[0], false) else { panic!("no copy") };
     assert_eq!((copy.address, copy.check), (address(2), Check::Before));
 }
+
+/// It was reset, has not called since, and its client has lost promises at another address.
+#[test]
+fn a_listed_host_is_reset_at_a_loss() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let reset = callbacks.owe_resets(at(1), [listed(1, 1)]).remove(0);
+    assert_eq!(callbacks.delivered(at(1), &reset, true), Delivered::Done);
+    let both = [address(1), address(2)];
+    let (host, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
+    promise(&mut callbacks, host, 2);
+    enter_as(&mut callbacks, at(3), address(2), said(7, &[]), true);
+    assert_eq!(where_reset(&callbacks.break_files(at(4), &[fid(9)], None)), [address(1)]);
+}
+
+/// It was reset, and its client comes back from an address that it has lost.
+#[test]
+fn a_listed_host_is_reset_after_calls_from_elsewhere() {
+    for elsewhere in [false, true] {
+        let mut callbacks = Callbacks::new(CallbackConfig::default());
+        let reset = callbacks.owe_resets(at(1), [listed(1, 1)]).remove(0);
+        assert_eq!(callbacks.delivered(at(1), &reset, true), Delivered::Done);
+        if elsewhere {
+            let both = [address(1), address(2)];
+            let (host, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
+            promise(&mut callbacks, host, 2);
+        }
+        assert!(matches!(
+            callbacks.arrive(at(3), address(1), 7, true),
+            Arrival::First(Task::Identify { .. })
+        ));
+        callbacks.identified(at(3), address(1), 7, said(1, &[address(1)]), false).unwrap();
+        let mut arrival = callbacks.arrive(at(3), address(1), 7, true);
+        if let Arrival::First(Task::Probe(probe)) = &arrival {
+            callbacks.probed(at(3), probe, false);
+            arrival = callbacks.arrive(at(3), address(1), 7, true);
+        }
+        let is_reset =
+            matches!(&arrival, Arrival::First(Task::Deliver(own)) if own.message == Message::Reset);
+        assert_eq!((is_reset, matches!(arrival, Arrival::Ready(_))), (elsewhere, !elsewhere), "{arrival:?}");
+    }
+}
