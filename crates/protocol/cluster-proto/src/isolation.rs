@@ -219,6 +219,21 @@ pub fn heirs<'a>(node: &NodeName, others: &'a BTreeMap<NodeName, Other>) -> BTre
     BTreeSet::new()
 }
 
+/// Returns the nodes that leave everything to the others, as far as that is seen from outside: such a node takes no service addresses,
+/// says that it reaches no other node, and has [heirs]. `nodes` are all that renew their leases.
+///
+/// A node is not among them while it is not known what it reaches, or what the others do.
+pub fn isolated(nodes: &BTreeMap<NodeName, Other>) -> BTreeSet<NodeName> {
+    let reaches_none = |one: &Other| one.reach.as_ref().is_some_and(|reach| reach.reached().is_empty());
+    let can_leave = |node: &NodeName| {
+        let mut others = nodes.clone();
+        others.remove(node);
+        !heirs(node, &others).is_empty()
+    };
+    let silent = nodes.iter().filter(|(_, one)| !one.takes_addresses && reaches_none(one));
+    silent.map(|(node, _)| node).filter(|node| can_leave(node)).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::Standing::{Leaves, Serves};
@@ -300,6 +315,31 @@ mod tests {
         ] {
             let first = Node::new().first(Leaves, 0, Some(known));
             assert_eq!(first, leaves.then_some(9), "{known}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_leaves_is_seen_from_outside() {
+        for (nodes, expected) in [
+            ("!a: b:c c:b", "a"),
+            ("a: b:c c:b", ""),
+            ("!a b:c c:b", ""),
+            ("!a:d b:c c:b", ""),
+            ("!a: b:c c", ""),
+            ("!a: b:c c:", ""),
+            ("!a: b:ac c:b", ""),
+            ("!a: b:c c:ab", ""),
+            ("!a: !b:c !c:b", ""),
+            ("!a: b:", ""),
+            ("!a: !b: c:d d:c", ""),
+            ("!a: !b: c:de d:ce e:cd", "a b"),
+            ("!a: b:c c:b d", ""),
+            ("!a: b:cd c:bd d:bc !e", "a"),
+            ("", ""),
+        ] {
+            let found = isolated(&others(nodes, 0));
+            let found: Vec<&str> = found.iter().map(NodeName::as_str).collect();
+            assert_eq!(found.join(" "), expected, "{nodes}");
         }
     }
 

@@ -48,7 +48,7 @@ pub use assignment::{Transfer, assign, balance, share_out};
 pub use forward::{Begun, Forwarding, Outcome, Repeat, Results, Step};
 pub use holding::{Deed, Holding};
 pub use hosts::{HOSTS_MAX, Promise, Reset};
-pub use isolation::{Isolation, Other, Standing, Ways, heirs};
+pub use isolation::{Isolation, Other, Standing, Ways, heirs, isolated};
 pub use member::{Member, MemberConfig, NodeStatus, PartitionStatus};
 pub use names::{
     Epoch, Incarnation, NODE_NAME_MAX, NameError, NodeName, PARTITION_NAME_MAX, PartitionName, Tag,

@@ -2,7 +2,7 @@
 //! `CELLAR_SEED_FIRST=n` sets the first seed.
 
 use base::Monotonic;
-use cluster_proto::{Incarnation, Isolation, NodeName, Other, ReachRecord, Standing, Ways};
+use cluster_proto::{Incarnation, Isolation, NodeName, Other, ReachRecord, Standing, Ways, isolated};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,6 +31,9 @@ const FRESH: u64 = 3500 * MS;
 /// Longest time until a request to the bucket is done, or is not.
 const LATE: u64 = 1500 * MS;
 
+/// For how long after a node's return others may see that it leaves everything to them: until its lease says otherwise, and is read.
+const SEEN_LATE: u64 = 3 * SECOND;
+
 /// A renewal: when it is done, its number, and whether the node takes service addresses.
 type Renewal = (u64, u64, bool);
 
@@ -42,6 +45,8 @@ struct Node {
     standing: Standing,
     /// How often its standing has changed since the ways have.
     changes: u32,
+    /// When it has left everything to the others last.
+    left_at: u64,
     ways: Ways,
     sequence: u64,
     next_renewal: u64,
@@ -66,6 +71,7 @@ impl Node {
             isolation: Isolation::default(),
             standing: Standing::Serves,
             changes: 0,
+            left_at: 0,
             ways: Ways::new(name.clone()),
             sequence: 0,
             next_renewal: 0,
@@ -94,6 +100,12 @@ impl Node {
 
     fn incarnation(&self) -> Incarnation {
         Incarnation { nonce: 1, count: self.lives }
+    }
+
+    /// Returns what the bucket says of it.
+    fn published(&self) -> Other {
+        let reach = self.said.clone().filter(|said| said.incarnation == self.incarnation());
+        Other { takes_addresses: self.lease.is_some_and(|lease| lease.2), reach }
     }
 }
 
@@ -213,11 +225,10 @@ impl World {
             };
             self.nodes[node].seen.insert(other, (changed, lease));
             if now - changed < FRESH {
-                let incarnation = self.nodes[other].incarnation();
-                let reach = self.nodes[other].said.clone().filter(|said| said.incarnation == incarnation);
-                others.insert(self.names[other].clone(), Other { takes_addresses: lease.2, reach });
+                others.insert(self.names[other].clone(), self.nodes[other].published());
             }
         }
+        self.check_isolated(node, &others);
         let late = self.rng.random_range(0..LATE);
         // Sometimes the bucket does not answer.
         let is_known = self.rng.random_bool(0.95);
@@ -235,6 +246,25 @@ impl World {
         let standing = here.isolation.step(Monotonic(now), &here.ways, others);
         here.changes += u32::from(standing != here.standing);
         here.standing = standing;
+        if here.leaves() {
+            here.left_at = now;
+        }
+    }
+
+    /// Returns the nodes that a node takes to leave everything to the others.
+    fn seen_isolated(&self, node: usize, others: &BTreeMap<NodeName, Other>) -> BTreeSet<NodeName> {
+        let mut nodes = others.clone();
+        nodes.insert(self.names[node].clone(), self.nodes[node].published());
+        isolated(&nodes)
+    }
+
+    /// No node is ever passed over that takes something.
+    fn check_isolated(&self, node: usize, others: &BTreeMap<NodeName, Other>) {
+        for name in self.seen_isolated(node, others) {
+            let isolated = &self.nodes[self.names.iter().position(|other| *other == name).unwrap()];
+            let is_past = self.now - isolated.left_at <= SEEN_LATE;
+            assert!(!isolated.is_up || isolated.leaves() || is_past, "{node} takes {name} for isolated");
+        }
     }
 
     /// Plays until the ways have not changed for long.
@@ -287,6 +317,11 @@ impl World {
             assert!(here.changes <= 2, "{node} has changed {} times, with {cut:?} cut", here.changes);
             left += u64::from(leaves);
         }
+        let up = || self.nodes.iter().zip(&self.names).filter(|(here, _)| here.is_up);
+        let leaving: BTreeSet<NodeName> =
+            up().filter(|(here, _)| here.leaves()).map(|(_, name)| name.clone()).collect();
+        let published = up().map(|(here, name)| (name.clone(), here.published())).collect();
+        assert_eq!(isolated(&published), leaving, "as seen from outside, with {:?} cut", self.cut);
         left
     }
 }

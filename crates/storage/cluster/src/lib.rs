@@ -52,6 +52,6 @@ pub use gate::OwnerEvent;
 pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
 pub use member::{AcquireError, Member, MemberConfig, MemberEvent, Owner, Status};
 pub use nodes::{NODES_MAX, read_nodes};
-pub use reach::{read_reach, write_reach};
+pub use reach::{isolated_nodes, read_isolated_nodes, read_reach, write_reach};
 pub use survey::{NodeSeen, Survey, SurveyError, read_owners, survey};
 pub use troubles::RequestFailure;

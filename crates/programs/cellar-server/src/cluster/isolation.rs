@@ -153,7 +153,7 @@ impl Watch {
     fn decide(&mut self, known: &[OtherNode]) -> Standing {
         let (_, own) = self.node.members().node();
         let record = self.questions.ways.lock().record(rx::now(), own, known.iter().map(|other| &other.name));
-        if !self.records.publish(record) {
+        if !self.records.publish(record, self.last == Standing::Leaves) {
             return self.last;
         }
         let is_silent = self.questions.ways.lock().is_silent(rx::now());
@@ -251,12 +251,13 @@ impl Watch {
 }
 
 impl Records {
-    /// Publishes the record of this node, if that has changed or was long ago: a late request may have replaced it. Returns whether the
-    /// others can read which nodes this one reaches.
-    fn publish(&mut self, record: ReachRecord) -> bool {
+    /// Publishes the record of this node, if that has changed or was long ago: a late request may have replaced it. A node that has not
+    /// reached any other since its start says so once it leaves everything to the others. Returns whether the others can read which nodes
+    /// this one reaches.
+    fn publish(&mut self, record: ReachRecord, leaves: bool) -> bool {
         let is_due = match &self.published {
             Some((published, at)) => *published != record || at.elapsed() >= REPUBLISHED,
-            None => !record.reached().is_empty(),
+            None => leaves || !record.reached().is_empty(),
         };
         let is_known = self.published.as_ref().is_none_or(|(published, _)| {
             published.reached() == record.reached() && published.incarnation == record.incarnation

@@ -4,7 +4,7 @@
 use super::folder::Folder;
 use super::leases::Leases;
 use anyhow::Result;
-use cluster::{NodeName, PartitionName, PartitionStatus, read_nodes, share_out};
+use cluster::{NodeName, NodeRecord, PartitionName, PartitionStatus, isolated_nodes, read_nodes, share_out};
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +42,8 @@ pub(super) struct Turns {
     folder: Mutex<Folder>,
     /// Nothing waits under the lock.
     leases: Mutex<Leases>,
+    /// The nodes that leave everything to the others, as that was read with the leases; nothing waits under the lock.
+    isolated: Mutex<BTreeSet<NodeName>>,
     /// The last owner that was seen of each place; nothing waits under the lock.
     last_owners: Mutex<BTreeMap<PartitionName, NodeName>>,
 }
@@ -58,8 +60,8 @@ impl Turns {
         folder: &str,
     ) -> Result<Turns> {
         let folder = Mutex::new(Folder::new(client, folder)?);
-        let (leases, last_owners) = Default::default();
-        Ok(Turns { node, places: Mutex::new(places), folder, leases, last_owners })
+        let (leases, isolated, last_owners) = Default::default();
+        Ok(Turns { node, places: Mutex::new(places), folder, leases, isolated, last_owners })
     }
 
     /// A partition was added to those that are shared.
@@ -89,7 +91,7 @@ impl Turns {
         is_due(&self.node, own, vacant, target.as_ref())
     }
 
-    /// Reads the leases, unless they were read lately or another thread reads them.
+    /// Reads the leases, and which nodes are isolated, unless that was done lately or another thread does it.
     fn look(&self) {
         let Some(folder) = self.folder.try_lock() else { return };
         if self.leases.lock().age(Instant::now()).is_some_and(|age| age < PERIOD) {
@@ -97,14 +99,30 @@ impl Turns {
         }
         match folder.ask(PATIENCE, async |client, name| read_nodes(client, name).await) {
             Ok(records) => {
-                let (now, mut leases) = (Instant::now(), self.leases.lock());
-                if leases.age(now).is_some_and(|age| age >= OUTDATED) {
-                    *leases = Leases::default();
-                }
-                leases.note(records, now);
+                let renewed = self.note(records, Instant::now());
+                self.note_isolated(&folder, &renewed);
             }
             Err(error) => tracing::debug!(%error, "cannot read the leases of the nodes"),
         }
+    }
+
+    /// Notes the leases as they were read; returns those that are renewed.
+    fn note(&self, records: Vec<NodeRecord>, now: Instant) -> Vec<NodeRecord> {
+        let mut leases = self.leases.lock();
+        if leases.age(now).is_some_and(|age| age >= OUTDATED) {
+            *leases = Leases::default();
+        }
+        leases.note(records, now);
+        leases.renewed(now).cloned().collect()
+    }
+
+    /// Reads which of the nodes that renew their leases are isolated.
+    fn note_isolated(&self, folder: &Folder, renewed: &[NodeRecord]) {
+        let asked = folder.ask(PATIENCE, async |client, name| isolated_nodes(client, name, renewed).await);
+        *self.isolated.lock() = asked.unwrap_or_else(|error| {
+            tracing::debug!(%error, "cannot read which nodes the others reach");
+            BTreeSet::new()
+        });
     }
 
     /// Returns the node that is to take a place; `None` while it is not known which nodes run.
@@ -119,7 +137,8 @@ impl Turns {
         // Commands have leases without addresses.
         let nodes = leases.renewed(now).filter(|record| !record.addresses.is_empty());
         let mut candidates: BTreeSet<NodeName> = nodes.map(|record| record.node.clone()).collect();
-        candidates.retain(|node| !leaving.contains(node));
+        let isolated = self.isolated.lock();
+        candidates.retain(|node| !leaving.contains(node) && !isolated.contains(node));
         candidates.insert(self.node.clone());
         let owners = known.iter().map(|one| (one.partition.clone(), one.owner.clone())).collect();
         share_out(&owners, &candidates).remove(place)
@@ -148,7 +167,7 @@ fn is_due(node: &NodeName, known: &PartitionStatus, vacant: Duration, target: Op
 mod tests {
     use super::*;
     use base::Monotonic;
-    use cluster::{Epoch, NodeRecord, NodeState, Phase};
+    use cluster::{Epoch, NodeState, Phase, ReachRecord, write_reach};
     use object_store::memory::InMemory;
 
     fn name(text: &str) -> NodeName {
@@ -234,6 +253,43 @@ mod tests {
         assert_eq!(targets(&turns, "a b c", "- b b a"), "c a c -", "what it has left is shared, too");
         assert_eq!(targets(&turns, "a b c", "- - b a"), "c a c -");
         assert_eq!(targets(&turns, "a b c", ">a b b a"), "c - - -", "it has moved one, and stays");
+    }
+
+    #[test]
+    fn a_node_that_reaches_no_other_takes_nothing() {
+        let bucket = Arc::new(InMemory::new());
+        let places = (0..3).map(place).collect();
+        let turns = Turns::new(name("a"), places, Arc::clone(&bucket) as _, "cell").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let publish = |node: &str, reached: &[&str]| {
+            let incarnation = record(node, 1).incarnation;
+            let reached = reached.iter().map(|node| name(node));
+            let record = ReachRecord::new(name(node), incarnation, reached, 0);
+            runtime.block_on(write_reach(&*bucket, "cell", &record)).unwrap();
+        };
+        let target = |owners: &str| {
+            let begun = Instant::now();
+            *turns.leases.lock() = Leases::default();
+            for (sequence, seconds) in [(1, 0), (2, 1)] {
+                let takes =
+                    |(node, takes_addresses)| NodeRecord { takes_addresses, ..record(node, sequence) };
+                let records = [("a", true), ("b", false), ("c", true)].map(takes);
+                let renewed = turns.note(records.into(), begun + Duration::from_secs(seconds));
+                turns.note_isolated(&turns.folder.lock(), &renewed);
+            }
+            turns.target(&place(0), &known(owners), begun + Duration::from_millis(1300))
+        };
+        publish("a", &["c"]);
+        publish("c", &["a"]);
+        assert_eq!(target("dead a c"), Some(name("b")), "it has published nothing");
+        publish("b", &[]);
+        assert_eq!(target("dead a c"), Some(name("a")));
+        assert!(!turns.isolated.lock().is_empty());
+        *turns.leases.lock() = Leases::default();
+        turns.look();
+        assert!(turns.isolated.lock().is_empty(), "the bucket has no leases");
+        publish("b", &["c"]);
+        assert_eq!(target("dead a c"), Some(name("b")));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `cellar cluster balance`.
 
 use super::Balance;
-use super::moving::{Found, Moved, is_live, sentence};
+use super::moving::{Found, Moved, sentence};
 use crate::commands::Context;
 use crate::output::{Format, line};
 use anyhow::{Context as _, Result};
@@ -25,17 +25,17 @@ struct Shares {
     /// The node that has the cell's databases open.
     databases: Option<NodeName>,
     nodes: BTreeSet<NodeName>,
+    /// Nodes that run and take nothing, because they reach no other node.
+    isolated: BTreeSet<NodeName>,
 }
 
 impl Shares {
     fn of(found: &Found) -> Shares {
-        let running = found.survey.nodes.iter().filter(|seen| is_live(seen));
-        // Commands have leases without addresses.
-        let nodes = running.filter(|seen| !seen.record.addresses.is_empty());
         Shares {
             owners: found.running_owners(),
             databases: found.databases_owner(),
-            nodes: nodes.map(|seen| seen.record.node.clone()).collect(),
+            nodes: found.takers().map(|seen| seen.record.node.clone()).collect(),
+            isolated: found.isolated.clone(),
         }
     }
 
@@ -62,7 +62,9 @@ impl Shares {
             [] => String::new(),
             all => format!("; no running node owns {}", all.join(", ")),
         };
-        format!("partitions of the running nodes: {}{rest}", counts.join(", "))
+        let alone = |node: &NodeName| format!("; {node} reaches no other node and gets none");
+        let alone = self.isolated.iter().map(alone).collect::<Vec<_>>().concat();
+        format!("partitions of the running nodes: {}{rest}{alone}", counts.join(", "))
     }
 }
 
@@ -117,7 +119,19 @@ mod tests {
             owners: owners.iter().map(|(id, owner)| (id.parse().unwrap(), node(owner))).collect(),
             databases: node(databases),
             nodes: nodes.split_whitespace().map(|name| name.parse().unwrap()).collect(),
+            isolated: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn an_isolated_node_is_named() {
+        let isolated = ["fs3".parse().unwrap()].into();
+        let shares = Shares { isolated, ..shares(&[("a", "fs1"), ("b", "fs1")], "-", "fs1 fs2") };
+        let described = shares.described(&shares.moves());
+        assert_eq!(
+            described,
+            "partitions of the running nodes: fs1 1, fs2 1; fs3 reaches no other node and gets none"
+        );
     }
 
     #[test]

@@ -11,10 +11,10 @@ use cell_client::describe::failed;
 use cell_client::{CellClient, Interface};
 use cellar_config::{ClusterSettings, Settings};
 use cellar_server::buckets::connect;
-use cluster::{Holder, NodeName, NodeSeen, NodeState, OwnerRecord, PartitionName, Survey};
+use cluster::{Holder, NodeName, NodeRecord, NodeSeen, NodeState, OwnerRecord, PartitionName, Survey};
 use cluster_proto::Owned;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,13 +40,25 @@ pub(super) struct Found {
     settings: Settings,
     cluster: ClusterSettings,
     pub(super) survey: Survey,
+    /// The running nodes that take nothing, because they reach no other node.
+    pub(super) isolated: BTreeSet<NodeName>,
 }
 
 impl Found {
     pub(super) fn new(context: &Context) -> Result<Found> {
         let (settings, cluster) = of_node(context)?;
         let survey = surveyed(&settings, &cluster)?;
-        Ok(Found { settings, cluster, survey })
+        let live = survey.nodes.iter().filter(|seen| is_live(seen));
+        let leases: Vec<NodeRecord> = live.map(|seen| seen.record.clone()).collect();
+        let isolated =
+            cluster::read_isolated_nodes(&*connect(&cluster.bucket)?, cluster.folder(), &leases)
+                .with_context(|| format!("cannot read the cluster in {}", described(&cluster.bucket)))?;
+        Ok(Found { settings, cluster, survey, isolated })
+    }
+
+    /// Returns the running nodes that take what is given up for them.
+    pub(super) fn takers(&self) -> impl Iterator<Item = &NodeSeen> {
+        takers(&self.survey.nodes, &self.isolated)
     }
 
     fn owners(&self) -> Vec<(Owned, Option<&OwnerRecord>)> {
@@ -170,6 +182,23 @@ impl Found {
     }
 }
 
+/// Returns the running nodes that are not isolated. Commands have leases without addresses.
+fn takers<'a>(nodes: &'a [NodeSeen], isolated: &'a BTreeSet<NodeName>) -> impl Iterator<Item = &'a NodeSeen> {
+    nodes.iter().filter(|seen| {
+        is_live(seen) && !seen.record.addresses.is_empty() && !isolated.contains(&seen.record.node)
+    })
+}
+
+/// Refuses a node that is isolated.
+fn check_taker(node: &NodeName, isolated: &BTreeSet<NodeName>) -> Result<()> {
+    if isolated.contains(node) {
+        bail!(
+            "{node} reaches the bucket, but no other node, so it takes nothing: check the network, and the cluster's port in firewalls"
+        );
+    }
+    Ok(())
+}
+
 /// Whether a node runs.
 pub(super) fn is_live(seen: &NodeSeen) -> bool {
     seen.record.state == NodeState::Live && seen.changed.is_some()
@@ -199,6 +228,7 @@ pub(super) fn move_one(context: &Context, options: &Move) -> Result<()> {
         bail!("{to} owns {what} already");
     }
     found.live(to)?;
+    check_taker(to, &found.isolated)?;
     let moved = found.move_to(&context.client()?, what, to)?;
     let sentence = sentence(&moved);
     context.format.done(&moved, sentence)
@@ -218,10 +248,8 @@ pub(super) fn drain(context: &Context, options: &Drain) -> Result<()> {
     let owners = found.owners();
     let count = |seen: &NodeSeen| owned_by(seen, &owners).count();
     let others: Vec<(NodeName, usize)> = found
-        .survey
-        .nodes
-        .iter()
-        .filter(|seen| is_live(seen) && seen.record.node != *name)
+        .takers()
+        .filter(|seen| seen.record.node != *name)
         .map(|seen| (seen.record.node.clone(), count(seen)))
         .collect();
     let owned: Vec<Owned> = owned_by(node, &owners).collect();
@@ -229,7 +257,7 @@ pub(super) fn drain(context: &Context, options: &Drain) -> Result<()> {
         return context.format.done(&[(); 0], format!("{name} owns no partition"));
     }
     if others.is_empty() {
-        bail!("no other node runs, so nothing can take over what {name} owns");
+        bail!("no other node runs that can take over what {name} owns");
     }
     let client = context.client()?;
     let mut all = Vec::new();
@@ -272,6 +300,33 @@ mod tests {
         );
         assert_eq!(names(vec![node("x", 5)]), ["/vicepa x", "/vicepb x", "/vicepc x", "databases x"]);
         assert!(names(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn an_isolated_node_gets_nothing() {
+        let seen = |name: &str, is_renewed: bool, port: u16| NodeSeen {
+            record: NodeRecord {
+                node: name.parse().unwrap(),
+                incarnation: cluster::Incarnation { nonce: 1, count: 1 },
+                sequence: 1,
+                state: NodeState::Live,
+                ttl: Duration::from_secs(6),
+                replaced: None,
+                addresses: (port > 0).then(|| ([192, 0, 2, 1], port).into()).into_iter().collect(),
+                takes_addresses: false,
+            },
+            changed: is_renewed.then_some(Duration::ZERO),
+            written: std::time::SystemTime::UNIX_EPOCH,
+        };
+        let nodes = [("a", true, 7010), ("alone", true, 7010), ("command", true, 0), ("silent", false, 7010)]
+            .map(|(name, is_renewed, port)| seen(name, is_renewed, port));
+        let alone: NodeName = "alone".parse().unwrap();
+        let isolated = [alone.clone()].into();
+        let names: Vec<&str> = takers(&nodes, &isolated).map(|seen| seen.record.node.as_str()).collect();
+        assert_eq!(names, ["a"]);
+        let refusal = check_taker(&alone, &isolated).unwrap_err().to_string();
+        assert!(refusal.starts_with("alone reaches the bucket, but no other node"), "{refusal}");
+        assert!(check_taker(&nodes[0].record.node, &isolated).is_ok());
     }
 
     #[test]
