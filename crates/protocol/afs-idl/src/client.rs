@@ -1,7 +1,7 @@
 //! Code shared by all client stubs.
 
 use crate::{CallStream, ClientCall, ClientConnection, StreamSource};
-use base::AbortCode;
+use base::{AbortCode, Monotonic};
 use xdr::{Decode, Encode, XdrError};
 
 /// Direction of a split procedure's data.
@@ -43,6 +43,22 @@ pub fn call_split<Request: Encode, Reply: Decode>(
         call.end_request()?;
     }
     finish(call)
+}
+
+/// Makes a call whose reply does not matter. Returns when something has come from the server last ([`ClientCall::heard_at`]); `None` if
+/// nothing has.
+pub fn heard<Request: Encode>(
+    connection: &dyn ClientConnection,
+    opcode: u32,
+    request: &Request,
+) -> Option<Monotonic> {
+    let mut call = connection.begin().ok()?;
+    let mut message = xdr::to_vec(&opcode);
+    request.encode(&mut message);
+    let asked = call.write(message.into()).and_then(|()| call.end_request());
+    // It is over with the first data, with the end of the reply, or with an error.
+    _ = asked.and_then(|()| call.read_chunk(usize::MAX));
+    call.heard_at()
 }
 
 /// Receives the reply and ends the call. A reply may be truncated because the server aborted the call, so the

@@ -1,6 +1,6 @@
 //! The byte streams of calls.
 
-use base::{AbortCode, RecvBuffer};
+use base::{AbortCode, Monotonic, RecvBuffer};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -81,6 +81,13 @@ pub trait ClientCall: CallStream + Send {
 
     /// Marks the request as complete; nothing may be written after it.
     fn end_request(&mut self) -> Result<(), AbortCode>;
+
+    /// Returns when something has come from the server last, by the transport's clock; `None` if nothing has since the call began, or
+    /// that is not known. A call that has failed still says so: its abort code does not, since codes of the server may also be those of a
+    /// local failure.
+    fn heard_at(&self) -> Option<Monotonic> {
+        None
+    }
 
     /// Ends the call; fails if the peer aborted it.
     fn finish(self: Box<Self>) -> Result<(), AbortCode>;

@@ -198,6 +198,11 @@ impl CallHandle {
         Ok(true)
     }
 
+    /// See [`afs_idl::ClientCall::heard_at`].
+    pub(crate) fn heard_at(&self) -> Option<Monotonic> {
+        self.lane.lock().endpoint.heard_at(self.call)
+    }
+
     /// Sends what was written, also a part of a packet.
     pub(crate) fn flush(&mut self) -> Result<(), AbortCode> {
         self.with_endpoint(|state, call| {

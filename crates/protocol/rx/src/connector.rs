@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afs_idl::{CallStream, ClientCall, ClientConnection};
-use base::{AbortCode, RecvBuffer};
+use base::{AbortCode, Monotonic, RecvBuffer};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rx_proto::{CallId, ConnectOptions, ConnectionId, Path};
@@ -197,6 +197,10 @@ impl ClientCall for OutgoingCall {
 
     fn end_request(&mut self) -> Result<(), AbortCode> {
         self.handle.end()
+    }
+
+    fn heard_at(&self) -> Option<Monotonic> {
+        self.handle.heard_at()
     }
 
     /// Waits for the end of the reply. A few unread bytes are skipped, since newer servers may append fields;

@@ -5,7 +5,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use base::AbortCode;
-use common::{ECHO, SERVICE, ask, client, download, pattern_digest, server_config, sockets, start};
+use bytes::Bytes;
+use common::{
+    ABORT, ECHO, SERVICE, ask, begin, client, download, pattern_digest, read_all, server_config, sockets,
+    start,
+};
 use rx::{Client, ClientConfig, EndpointConfig};
 
 /// The dead time of the default configuration.
@@ -72,6 +76,32 @@ fn calls_to_others_from_the_same_socket_go_on() {
     let lane = client.statistics()[0];
     assert_eq!((lane.send_errors, lane.faults), (0, 0));
     assert!(lane.errors_reported >= 16);
+}
+
+#[test]
+fn a_failed_call_says_whether_its_server_has_answered() {
+    let (_server, address) = start(&server_config(1));
+    let (_socket, closed) = closed_port();
+    let client = client();
+    let heard = |address, trick, code: AbortCode| {
+        let before = rx::now();
+        let mut call = begin(&*client.connect(address, SERVICE, None), trick).unwrap();
+        // A closed port may be reported before the end of the request.
+        _ = call.write(Bytes::copy_from_slice(&code.0.to_be_bytes())).and_then(|()| call.end_request());
+        let ended = read_all(&mut *call);
+        let heard = call.heard_at();
+        assert!(heard.is_none_or(|at| at > before && at <= rx::now()));
+        (ended.err(), heard.is_some())
+    };
+    assert_eq!(heard(address, ECHO, AbortCode(0)), (None, true));
+    let dead = AbortCode::RX_CALL_DEAD;
+    assert_eq!(heard(address, ABORT, dead), (Some(dead), true), "the server says so");
+    assert_eq!(heard(closed, ECHO, dead), (Some(dead), false));
+    let stub = |address| {
+        let connection = client.connect(address, SERVICE, None);
+        afs_idl::client::heard(&*connection, u32::from(ECHO) << 24, &0_u32).is_some()
+    };
+    assert!(stub(address) && !stub(closed));
 }
 
 #[test]

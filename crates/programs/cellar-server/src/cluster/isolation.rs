@@ -7,9 +7,9 @@ use super::peers::Peers;
 use crate::buckets::connect;
 use crate::threads::{thread, wait};
 use afs_idl::ClientConnection;
-use afs_idl::cluster::{LocateVolumeRequest, locate_volume};
+use afs_idl::client::heard;
+use afs_idl::cluster::{LOCATE_VOLUME, LocateVolumeRequest};
 use anyhow::Result;
-use base::AbortCode;
 use cellar_config::Settings;
 use cluster::{Incarnation, NodeName, PartitionName, ReachRecord, read_reach, write_reach};
 use cluster_proto::{Isolation, Other, Owned, Standing, Ways, heirs, share_out};
@@ -198,9 +198,9 @@ impl Watch {
         let questions = Arc::clone(&self.questions);
         // It ends by itself within the call's limit.
         drop(thread("isolation-ask", move || {
-            let is_heard = is_answer(locate_volume(&*link, &question).map(drop));
-            if is_heard {
-                questions.ways.lock().answered(&name, rx::now());
+            // A node that refuses, or cannot decide, has answered, too.
+            if let Some(heard) = heard(&*link, LOCATE_VOLUME, &question) {
+                questions.ways.lock().answered(&name, heard);
             }
             questions.open.lock().remove(&name);
         }));
@@ -294,30 +294,11 @@ fn report(standing: Standing) {
     }
 }
 
-/// Whether a call has reached a node. One that cannot decide about the call has answered, too.
-fn is_answer(outcome: Result<(), AbortCode>) -> bool {
-    !matches!(outcome, Err(AbortCode::RX_CALL_DEAD | AbortCode::RX_RESTARTING))
-}
-
 impl Node {
     /// Returns everything that the nodes share, with its place in the bucket.
     fn shared(&self) -> Vec<(Owned, PartitionName)> {
         let partitions = self.partitions().into_iter().map(|(id, place)| (Owned::Partition(id), place));
         let databases = self.databases_place().map(|place| (Owned::Databases, place.clone()));
         partitions.chain(databases).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_silence_is_no_answer() {
-        assert!(is_answer(Ok(())) && is_answer(Err(AbortCode::VNOVOL)));
-        assert!(is_answer(Err(AbortCode::RXKADUNKNOWNKEY)), "it is there");
-        assert!(is_answer(Err(AbortCode::RX_CALL_TIMEOUT)), "it answers pings");
-        assert!(!is_answer(Err(AbortCode::RX_CALL_DEAD)));
-        assert!(!is_answer(Err(AbortCode::RX_RESTARTING)), "the own port is not open");
     }
 }

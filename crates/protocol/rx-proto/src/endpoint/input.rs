@@ -123,6 +123,7 @@ impl Endpoint {
         match (packet.header.kind, connection.side) {
             (PacketType::Abort, side) => {
                 let code = abort_code(&packet.body);
+                self.note_heard(now, key);
                 self.fail_connection(now, key, code);
                 if side == Side::Server {
                     self.remove_connection(now, key);
@@ -131,6 +132,17 @@ impl Endpoint {
             (PacketType::Challenge, Side::Client) => self.on_challenge(now, key, &packet.body),
             (PacketType::Response, Side::Server) => self.on_response(now, wall, key, &packet.body),
             _ => self.statistics.spurious += 1,
+        }
+    }
+
+    /// Notes for all calls of a connection that its peer was heard.
+    pub(super) fn note_heard(&mut self, now: Monotonic, key: Key) {
+        let Some(connection) = self.connections.all.get(key) else { return };
+        for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
+            self.wake(now, call);
+            if let Some(call) = self.calls.get_mut(call) {
+                call.clocks.received = now;
+            }
         }
     }
 
@@ -165,7 +177,10 @@ impl Endpoint {
         match packet.header.kind {
             PacketType::Data => self.on_data(now, wall, key, packet),
             PacketType::Ack => self.on_ack(now, key, &packet),
-            PacketType::Abort => self.fail(now, key, abort_code(&packet.body), Notify::None),
+            PacketType::Abort => {
+                call.clocks.received = now;
+                self.fail(now, key, abort_code(&packet.body), Notify::None);
+            }
             // A BUSY only shows that the server is alive.
             PacketType::Busy => call.clocks.received = now,
             PacketType::AckAll => {

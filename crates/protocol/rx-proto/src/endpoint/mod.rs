@@ -395,6 +395,13 @@ impl Endpoint {
         self.connections.all.get(connection.0).map_or(Some(AbortCode::RX_CALL_DEAD), |it| it.error)
     }
 
+    /// Returns when a packet for a call has arrived last, or one that has ended its connection; `None` if none has since the call
+    /// began. It is also known of a call that has failed, until that is released.
+    pub fn heard_at(&self, call: CallId) -> Option<Monotonic> {
+        let clocks = self.calls.get(call.0)?.clocks;
+        (clocks.received > clocks.started).then_some(clocks.received)
+    }
+
     /// Removes a client connection and aborts its calls.
     pub fn close(&mut self, now: Monotonic, connection: ConnectionId) {
         self.close_connection(now, connection.0);

@@ -329,6 +329,7 @@ impl Endpoint {
             Err(_) if connection.has_responded => self.statistics.spurious += 1,
             Err(error) => {
                 self.statistics.handshakes_failed += 1;
+                self.note_heard(now, key);
                 self.fail_connection(now, key, error.abort_code());
                 self.send_connection_abort(now, key);
             }
