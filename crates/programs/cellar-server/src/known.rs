@@ -46,28 +46,35 @@ impl KnownPartitions {
         KnownPartitions(settings.sysid_path.parent().map(|folder| folder.join(FILE)))
     }
 
-    /// Returns how a partition is opened: only one that this server did not have is created.
+    /// Returns how a partition is opened: only one that this server did not have is created. One that was there is forgotten if there is
+    /// none now (`exists`) and that is right (`is_new`).
     ///
     /// # Errors
-    /// If the server has had it, and `exists` returns false or an error.
+    /// If the server has had it, and `exists` and `is_new` return false, or one of them an error.
     pub(crate) fn config(
         &self,
         partition: &PartitionSettings,
         config: &PartitionConfig,
         exists: impl FnOnce() -> Result<bool>,
+        is_new: impl FnOnce() -> Result<bool>,
     ) -> Result<PartitionConfig> {
         let place = partition.place.to_string();
         let known = self.read().into_iter().find(|known| known.id == partition.id && known.place == place);
-        if let (Some(Known { uuid, .. }), Some(file)) = (&known, &self.0)
-            && !exists()?
-        {
+        let (Some(Known { uuid, .. }), Some(file)) = (known, &self.0) else { return Ok(config.clone()) };
+        if exists()? {
+            return Ok(PartitionConfig { create: false, ..config.clone() });
+        }
+        if !is_new()? {
             bail!(
                 "{place} has had the partition {uuid}, and has none now: is its file system mounted? No empty one is created \
                  unless its line is removed from {}",
                 file.display()
             );
         }
-        Ok(PartitionConfig { create: config.create && known.is_none(), ..config.clone() })
+        tracing::info!(partition = %partition.id, before = uuid,
+            "another partition was added at the place of one that this server has had");
+        self.forget(partition.id, &place);
+        Ok(config.clone())
     }
 
     /// Records a partition that is open. Only servers do: what a command creates as root would belong to root.
@@ -90,7 +97,6 @@ impl KnownPartitions {
     }
 
     /// Forgets a partition of this letter at a place, which does not belong to the cluster any more: one that is added later may be another.
-    #[cfg(any(test, feature = "bucket"))]
     pub(crate) fn forget(&self, id: PartitionId, place: &str) {
         let Some(file) = &self.0 else { return };
         let _one = CHANGING.lock();
@@ -176,8 +182,20 @@ mod tests {
         let lines = std::fs::read_to_string(&file).unwrap();
         assert_eq!(lines, format!("/vicepb 1 /elsewhere\n/vicepa {new} {}\n", place.display()));
 
+        // It was removed from the cluster, and another one added.
+        let (partition, config) = (&settings.partitions[0], partition_config(&settings));
+        let known = KnownPartitions::of(&settings);
+        let create = |exists: bool, is_new: bool| {
+            known.config(partition, &config, || Ok(exists), || Ok(is_new)).ok().map(|config| config.create)
+        };
+        assert_eq!([create(true, true), create(false, false)], [Some(false), None]);
+        assert_eq!(known.all().len(), 2);
+        assert_eq!(create(false, true), Some(true));
+        assert_eq!(known.all().len(), 1, "it is another one now");
+        assert_eq!(open(&settings).unwrap().uuid(), new);
+
         // It was removed from the cluster.
-        let (known, id) = (KnownPartitions::of(&settings), settings.partitions[0].id);
+        let id = partition.id;
         known.forget(id, "/elsewhere");
         assert_eq!(known.all().len(), 2, "it is at another place");
         known.forget(id, &place.display().to_string());

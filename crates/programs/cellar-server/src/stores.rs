@@ -130,7 +130,7 @@ pub(crate) fn open_partition(
     disk: &Arc<dyn Disk>,
 ) -> Result<Partition> {
     let path = partition.place.folder().context("the partition is not in a folder")?;
-    let config = known.config(partition, config, || Ok(Partition::exists(path)))?;
+    let config = known.config(partition, config, || Ok(Partition::exists(path)), || Ok(false))?;
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
     let opened = Partition::open_with(disk, path, &config, key.as_ref());
     // The error already names its cause.

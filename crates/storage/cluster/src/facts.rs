@@ -5,8 +5,9 @@ use crate::request::read_record;
 use crate::survey::{SurveyError, run, within};
 use cluster_proto::{ClusterRecord, PartitionName};
 use futures::TryStreamExt;
+use futures::future::ready;
 use object_store::path::Path;
-use object_store::{ObjectStore, PutMode, PutOptions};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
 fn path(folder: &str) -> Path {
     ClusterRecord::object(folder).split('/').filter(|part| !part.is_empty()).collect()
@@ -95,13 +96,42 @@ pub fn change_cluster<E>(
     })
 }
 
-/// Whether there is nothing at the place of a partition. `bucket` should be a client of its own.
+/// The object that says that a partition was added without data. Only its existence matters.
+fn empty_mark(place: &PartitionName) -> Path {
+    place.object("added").split('/').filter(|part| !part.is_empty()).collect()
+}
+
+/// Contents of that object, for people.
+const ADDED_EMPTY: &[u8] = b"this partition was added to the cluster without data\n";
+
+/// Whether there is nothing at the place of a partition, apart from what [`note_added_empty`] has left. `bucket` should be a client of its
+/// own.
 ///
 /// # Errors
 /// If the bucket does not answer.
 pub fn is_vacant(bucket: &dyn ObjectStore, place: &PartitionName) -> Result<bool, SurveyError> {
-    let prefix: Path = place.as_str().split('/').collect();
-    run(within(async { Ok(bucket.list(Some(&prefix)).try_next().await?.is_none()) }))
+    let (prefix, mark): (Path, _) = (place.as_str().split('/').collect(), empty_mark(place));
+    run(within(async {
+        let mut data = bucket.list(Some(&prefix)).try_filter(|found| ready(found.location != mark));
+        Ok(data.try_next().await?.is_none())
+    }))
+}
+
+/// Notes at the place of a partition that it is added to the cluster without data: a node that has had another one there may create it.
+/// `bucket` should be a client of its own.
+///
+/// # Errors
+/// If the bucket does not answer. It may be noted nevertheless.
+pub fn note_added_empty(bucket: &dyn ObjectStore, place: &PartitionName) -> Result<(), SurveyError> {
+    run(within(async { bucket.put(&empty_mark(place), ADDED_EMPTY.into()).await.map(drop) }))
+}
+
+/// Whether a partition was added to the cluster without data. `bucket` should be a client of its own.
+///
+/// # Errors
+/// If the bucket does not answer.
+pub fn was_added_empty(bucket: &dyn ObjectStore, place: &PartitionName) -> Result<bool, SurveyError> {
+    Ok(run(within(head(bucket, &empty_mark(place))))?.is_some())
 }
 
 async fn read(bucket: &dyn ObjectStore, folder: &str) -> Result<Option<ClusterRecord>, SurveyError> {
@@ -193,6 +223,20 @@ mod tests {
         assert!(!is_vacant(&bucket, &place).unwrap());
         bucket.set_away(Some(Away::Failing));
         assert!(is_vacant(&bucket, &place).is_err());
+    }
+
+    #[test]
+    fn a_place_says_that_it_was_empty() {
+        let bucket = FaultyBucket::new(1, Faults::default());
+        let [place, other]: [PartitionName; 2] = ["cells/a/b", "cells/a/c"].map(|name| name.parse().unwrap());
+        assert!(!was_added_empty(&bucket, &place).unwrap());
+        note_added_empty(&bucket, &place).unwrap();
+        assert!(was_added_empty(&bucket, &place).unwrap() && !was_added_empty(&bucket, &other).unwrap());
+        assert!(is_vacant(&bucket, &place).unwrap(), "that is no data");
+        create_cluster(&bucket, "cells/a/b", &cluster("b")).unwrap();
+        assert!(!is_vacant(&bucket, &place).unwrap());
+        bucket.set_away(Some(Away::Failing));
+        assert!(was_added_empty(&bucket, &place).is_err() && note_added_empty(&bucket, &place).is_err());
     }
 
     #[test]

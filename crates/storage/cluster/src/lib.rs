@@ -47,7 +47,10 @@ pub use cluster_proto::{
     Timing, TimingError, Transfer, assign, balance, service_address_place, share_out,
 };
 pub use driver::Counters;
-pub use facts::{change_cluster, cluster_record, create_cluster, is_vacant, read_cluster, share_databases};
+pub use facts::{
+    change_cluster, cluster_record, create_cluster, is_vacant, note_added_empty, read_cluster,
+    share_databases, was_added_empty,
+};
 pub use gate::OwnerEvent;
 pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
 pub use member::{AcquireError, Member, MemberConfig, MemberEvent, Owner, Status};

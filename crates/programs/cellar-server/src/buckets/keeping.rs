@@ -292,6 +292,8 @@ pub(super) mod tests {
     use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
     use base::{UnixTime, VolumeType};
     use bucket_partition::BucketConfig;
+    use cellar_config::{Place, SharedLeases};
+    use cluster_proto::PartitionName;
     use disk::RealDisk;
     use parking_lot::Mutex;
     use volume::NewVolume;
@@ -388,7 +390,24 @@ pub(super) mod tests {
         // The shared file system is not mounted: there is the empty folder below it.
         std::fs::remove_dir_all(folder.path().join("bucket")).unwrap();
         std::fs::create_dir(folder.path().join("bucket")).unwrap();
-        let refusal = format!("{:#}", open_offline(in_bucket, &config, known).err().unwrap());
-        assert!(refusal.contains("is its file system mounted?"), "{refusal}");
+        let is_refused = |partition: &PartitionSettings| {
+            let opened = open_offline(partition, &config, known.clone());
+            opened.is_err_and(|error| format!("{error:#}").contains("is its file system mounted?"))
+        };
+        assert!(is_refused(in_bucket));
+
+        // It was one of a cluster, which has another one of this letter now. This server may be the first to take it.
+        let mut bucket = bucket.clone();
+        let name: PartitionName = "b".parse().unwrap();
+        let leases = folder.path().join("cluster");
+        std::fs::create_dir(&leases).unwrap();
+        let address: base::BucketAddress = format!("file://{}", leases.display()).parse().unwrap();
+        let client = bucket::open(&address, &crate::buckets::access(&bucket).unwrap()).unwrap();
+        bucket.leases = Some(SharedLeases { address, partition: name.clone() });
+        let added = PartitionSettings { place: Place::Bucket(Box::new(bucket)), ..in_bucket.clone() };
+        assert!(is_refused(&added));
+        cluster::note_added_empty(&*client, &name).unwrap();
+        drop(open_offline(&added, &config, known.clone()).unwrap());
+        assert!(known.all().iter().all(|(id, _)| *id != added.id));
     }
 }

@@ -145,7 +145,7 @@ fn open_with(
     let named = |error: store::StoreError| anyhow!("{error}");
     let exists = || bucket_partition::exists(connect(settings)?, address, options).map_err(named);
     let config = match partition {
-        Some(partition) => way.known.config(partition, &way.config, exists)?,
+        Some(partition) => way.known.config(partition, &way.config, exists, || is_new(settings))?,
         None => way.config.clone(),
     };
     if config.create && !exists()? && !is_tested(settings) {
@@ -156,6 +156,15 @@ fn open_with(
         }
     }
     bucket_partition::open(connect(settings)?, address, &config, options, key).map_err(named)
+}
+
+/// Whether a partition of a cluster was added without data, and not created yet.
+fn is_new(settings: &BucketSettings) -> Result<bool> {
+    if settings.leases.is_none() {
+        return Ok(false);
+    }
+    let (cluster, place) = settings.lease_place()?;
+    Ok(cluster::was_added_empty(&*connect(&cluster)?, &place)?)
 }
 
 /// Whether the bucket was tested when the cluster was created (`cellar cluster init`), and when this node joined it.

@@ -44,12 +44,15 @@ struct Listed {
     bucket: Option<(BucketAddress, Option<String>)>,
     /// `None` if it was removed from the cluster, and is being closed.
     state: Option<PartitionState>,
+    /// Whether one of this letter was removed, and is being closed. It may have been added again since.
+    is_closing: bool,
 }
 
 impl Listed {
     fn new(cluster: &ClusterSettings, partition: &PartitionSettings, state: PartitionState) -> Listed {
         let bucket = partition.place.bucket().map(|bucket| (bucket.address.clone(), bucket.endpoint.clone()));
-        Listed { id: partition.id, name: cluster.partition(partition.id), bucket, state: Some(state) }
+        let (id, name) = (partition.id, cluster.partition(partition.id));
+        Listed { id, name, bucket, state: Some(state), is_closing: false }
     }
 }
 
@@ -204,7 +207,11 @@ impl Node {
         let now = Listed::new(cluster, partition, state);
         let mut partitions = self.partitions.write();
         if let Some(listed) = partitions.iter_mut().find(|listed| listed.id == partition.id) {
-            listed.state = now.state;
+            let was_removed = std::mem::replace(&mut listed.state, now.state).is_none();
+            drop(partitions);
+            if was_removed {
+                self.members.follow(&now.name);
+            }
             return Ok(());
         }
         drop(partitions);
@@ -219,18 +226,22 @@ impl Node {
         Ok(())
     }
 
-    /// A partition was removed from the cluster. It is known until it is closed here, and [forgotten](Self::forget).
+    /// A partition was removed from the cluster. It is known until it is closed here; then call [`closed_for_good`](Self::closed_for_good).
     pub(super) fn unlist(&self, partition: PartitionId) {
         let mut partitions = self.partitions.write();
         if let Some(listed) = partitions.iter_mut().find(|listed| listed.id == partition) {
-            listed.state = None;
+            (listed.state, listed.is_closing) = (None, true);
         }
     }
 
-    /// Forgets a partition that was removed and is closed here.
-    pub(super) fn forget(&self, partition: PartitionId) {
+    /// A partition that was removed is closed here. It is forgotten, unless it was added again meanwhile: volumes may be in that one.
+    pub(super) fn closed_for_good(&self, partition: PartitionId) {
         let mut partitions = self.partitions.write();
         let Some(at) = partitions.iter().position(|listed| listed.id == partition) else { return };
+        if partitions[at].state.is_some() {
+            partitions[at].is_closing = false;
+            return;
+        }
         let listed = partitions.remove(at);
         drop(partitions);
         self.members.unfollow(&listed.name);
@@ -241,6 +252,11 @@ impl Node {
     /// Returns the partitions of the cluster with their states; `None` for those that were removed and are still being closed here.
     pub(super) fn states(&self) -> Vec<(PartitionId, Option<PartitionState>)> {
         self.partitions.read().iter().map(|listed| (listed.id, listed.state)).collect()
+    }
+
+    /// Returns the partitions that were removed, perhaps added again, and are still being closed here.
+    pub(super) fn closing(&self) -> Vec<PartitionId> {
+        self.partitions.read().iter().filter(|listed| listed.is_closing).map(|listed| listed.id).collect()
     }
 
     /// Returns the places of all partitions.
@@ -273,9 +289,9 @@ impl Node {
         (!is_served || self.members.knows_all()).then_some(is_served)
     }
 
-    /// Whether a partition was removed from the cluster, so that this node is to close it.
+    /// Whether a partition was removed from the cluster, so that this node is to close it, also if it was added again since.
     pub(crate) fn is_removed(&self, partition: PartitionId) -> bool {
-        !self.states().iter().any(|(id, state)| *id == partition && state.is_some())
+        !self.partitions.read().iter().any(|listed| listed.id == partition && !listed.is_closing)
     }
 
     /// Returns the prefix of a partition's objects in the bucket of another one; `None` if it is not in that bucket.

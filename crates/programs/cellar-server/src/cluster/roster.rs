@@ -224,20 +224,19 @@ impl Roster {
 
     fn apply(&mut self, record: &ClusterRecord, begun: Monotonic) -> Duration {
         let node = Arc::clone(&self.means.node);
+        for id in node.closing() {
+            self.end_closing(id);
+        }
         let before: BTreeMap<_, _> = node.states().into_iter().collect();
         let mut is_complete = true;
         for (id, state) in record.states() {
-            // One that was removed is closed before it can be added again.
-            if before.get(&id) == Some(&None) {
-                is_complete = false;
-                continue;
-            }
             if before.get(&id) != Some(&Some(state)) && !self.change(id, state) {
                 is_complete = false;
                 continue;
             }
             self.note_adding(id, state);
-            if state != PartitionState::Adding {
+            // One that was removed is closed before this node can have it again.
+            if state != PartitionState::Adding && !node.closing().contains(&id) {
                 self.keep(id);
             }
         }
@@ -245,17 +244,14 @@ impl Roster {
             if state.is_some() && record.state(id).is_none() {
                 tracing::info!(partition = %id, "the partition was removed from the cluster");
                 node.unlist(id);
-            } else if state.is_none() {
-                self.forget_closed(id);
+                self.added.remove(&id);
             }
         }
         if is_complete {
             node.members().listed(begun);
         }
-        // One that was removed is closed soon.
-        is_complete &= node.states().iter().all(|(_, state)| state.is_some());
         let is_busy = record.states().any(|(_, state)| state != PartitionState::Served);
-        if is_busy || !is_complete { BUSY_PERIOD } else { PERIOD }
+        if is_busy || !is_complete || !node.closing().is_empty() { BUSY_PERIOD } else { PERIOD }
     }
 
     /// Notes the state of a partition; returns false if that failed.
@@ -304,8 +300,8 @@ impl Roster {
         }
     }
 
-    /// Forgets a partition that was removed, once it is closed here.
-    fn forget_closed(&mut self, id: PartitionId) {
+    /// Ends the following of a partition that was removed, once it is closed here.
+    fn end_closing(&mut self, id: PartitionId) {
         if self.threads.get(&id).is_some_and(|thread| !thread.is_finished()) {
             return;
         }
@@ -314,12 +310,113 @@ impl Roster {
         {
             tracing::error!(partition = %id, "the thread of a partition panicked");
         }
-        self.added.remove(&id);
         self.unusable.remove(&id);
-        self.means.node.forget(id);
+        self.means.node.closed_for_good(id);
         self.means.observatory.remove_partition(id);
         if let Some(place) = place_of(&self.cluster, id) {
             KnownPartitions::of(&self.means.settings).forget(id, &place);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::startup::volume_options;
+    use crate::stores::meters_of;
+    use clusterserver::Ownership as _;
+    use disk::RealDisk;
+    use std::sync::atomic::Ordering;
+    use std::sync::mpsc::{Sender, channel};
+    use tempfile::TempDir;
+    use volume::Volumes;
+
+    /// The thread of a partition, which ends with the sender.
+    fn hanging() -> (Sender<()>, JoinHandle<()>) {
+        let (sender, receiver) = channel::<()>();
+        (sender, thread("hanging", move || _ = receiver.recv()))
+    }
+
+    /// The node of a cluster in a folder below this one.
+    fn settings(folder: &TempDir) -> Arc<Settings> {
+        // It writes the cell's key.
+        crate::registration::tests::settings(folder);
+        let (path, bucket) = (folder.path().join("cellar.toml"), folder.path().join("bucket"));
+        for letters in ["b", "d"] {
+            std::fs::create_dir_all(bucket.join(letters)).unwrap();
+        }
+        let text = format!(
+            "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\ndatabase_servers = [\"192.0.2.9\"]\n[server]\nstate = \".\"\nroles = [\"fs\", \
+             \"vol\"]\n[cluster]\nbucket = \"file://{}\"\npartitions = [\"b\"]\nnode = \"fs1\"\naddress = \"192.0.2.1\"\n",
+            bucket.display()
+        );
+        std::fs::write(&path, text).unwrap();
+        Arc::new(cellar_config::file::load(&path).unwrap())
+    }
+
+    #[test]
+    fn a_partition_added_again_is_known_while_it_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(&folder);
+        let node = Node::start(&settings).unwrap().unwrap();
+        let volumes = Arc::new(Volumes::open(Vec::new(), volume_options(&settings)).unwrap());
+        let ending = Arc::<AtomicBool>::default();
+        let keeper = Arc::new(Keeper {
+            settings: Arc::clone(&settings),
+            disk: Arc::new(RealDisk),
+            ending: Arc::clone(&ending),
+            volumes: Arc::clone(&volumes),
+            partitions: Arc::default(),
+            file_server: None,
+            volume_server: None,
+            node: Some(Arc::clone(&node)),
+        });
+        let observatory = Arc::new(Observatory::new(meters_of(&settings), &volumes, None, None));
+        let cluster = settings.cluster.clone().unwrap();
+        let [b, d]: [PartitionId; 2] = ["b", "d"].map(|letters| letters.parse().unwrap());
+        let ((end_b, thread_b), (end_d, thread_d)) = (hanging(), hanging());
+        let means = Means { node: Arc::clone(&node), settings: Arc::clone(&settings), keeper, observatory };
+        let threads = [(b, thread_b), (d, thread_d)].into();
+        let (added, unusable, last_error) = Default::default();
+        let folder = super::folder(&cluster).unwrap();
+        let mut roster =
+            Roster { means, cluster, folder, threads, added, unusable, is_read: true, last_error };
+        let one = ClusterRecord::new(settings.cell.clone(), vec![b]).unwrap();
+        let with = |state| one.clone().with(&[d], state);
+        let long_ago = || Monotonic(cluster::now().0 - 60_000_000_000);
+
+        roster.apply(&with(PartitionState::Served), long_ago());
+        assert!(!node.is_removed(d) && node.partition_ids() == [b, d]);
+        roster.apply(&one, long_ago());
+        assert!(node.is_removed(d) && node.partition_ids() == [b]);
+        assert_eq!(node.takes_volumes(d), Some(false));
+        roster.apply(&one, long_ago());
+        assert!(node.place(d).is_some() && !node.members().knows_all(), "it is still open here");
+
+        // It was added again. This node does not have it, but knows it.
+        roster.apply(&with(PartitionState::Adding), cluster::now());
+        assert!(node.members().knows_all() && node.is_removed(d) && node.partition_ids() == [b, d]);
+        roster.apply(&with(PartitionState::Served), cluster::now());
+        assert_eq!((node.takes_volumes(d), node.is_removed(d)), (Some(true), true));
+
+        // Once it is closed, it is one like the others, and was known all the time.
+        drop(end_d);
+        while !roster.threads[&d].is_finished() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        roster.apply(&with(PartitionState::Served), cluster::now());
+        assert!(!node.is_removed(d) && node.closing().is_empty() && !roster.threads[&d].is_finished());
+
+        // A removed one is forgotten when it is closed.
+        ending.store(true, Ordering::Relaxed);
+        while !roster.threads[&d].is_finished() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        roster.apply(&one, cluster::now());
+        assert!(node.place(d).is_some());
+        roster.apply(&one, cluster::now());
+        assert!(node.place(d).is_none() && node.closing().is_empty());
+        drop(end_b);
+        node.leave();
     }
 }

@@ -121,6 +121,9 @@ impl<'a> Scene<'a> {
         self.file.check_writable()?;
         make_folders(&plan)?;
         if !new.is_empty() {
+            if !options.adopt {
+                self.note_empty(&new)?;
+            }
             self.announce(&new)?;
         }
         self.file.write(&plan)?;
@@ -161,6 +164,17 @@ impl<'a> Scene<'a> {
                     described(bucket)
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Notes of new partitions without data that they are new: a node that was down may have had others there.
+    fn note_empty(&self, new: &[PartitionId]) -> Result<()> {
+        let (bucket, client) = (&self.cluster.bucket, connect(&self.cluster.bucket)?);
+        for place in new.iter().map(|id| self.cluster.partition(*id)) {
+            let noted = cluster::is_vacant(&*client, &place)
+                .and_then(|vacant| if vacant { cluster::note_added_empty(&*client, &place) } else { Ok(()) });
+            noted.with_context(|| format!("cannot write to {}", described(bucket)))?;
         }
         Ok(())
     }
