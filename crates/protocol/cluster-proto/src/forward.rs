@@ -21,10 +21,10 @@ const HOLD: Duration = Duration::from_millis(50);
 /// Whether a call may be executed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// A second execution does no harm: it only reads, or extends a lock.
+    /// A second execution does no harm: it only reads, extends a lock, or sets a volume's settings to the same values.
     Freely,
-    /// A second execution would have another result. The owner remembers the first one's, the next owner does not: a change of
-    /// a volume's settings.
+    /// A second execution would have another result. The owner remembers the first one's, the next owner does not: a change by
+    /// the volume service.
     Once,
     /// The partition contains the result of the first execution, which every owner finds: a creation, a removal, a store, a
     /// lock.

@@ -74,15 +74,15 @@ pub enum Refusal {
     Restarting,
     /// To a front: this node is not the owner in that epoch. The front asks for the way again.
     NotOwner(Option<(NodeName, Epoch)>),
-    /// This node has no lease and does not know the way to the owner. It cannot know what is true: it does not answer,
-    /// and gives up its service addresses.
+    /// This node has no lease and does not know the way to the owner. It cannot know what is true. Its service addresses have gone with
+    /// the lease, so that only clients of its own address get an answer: to begin anew.
     Silent,
     /// No such partition is configured.
     NoPartition,
 }
 
 impl Refusal {
-    /// Returns the code for the client; `None` if it gets no answer from this node.
+    /// Returns the code for the client, if the refusal implies one.
     pub fn abort_code(&self) -> Option<AbortCode> {
         match self {
             Refusal::Restarting => Some(AbortCode::VRESTARTING),

@@ -69,7 +69,7 @@ struct Call {
     is_waiting: bool,
     executions: u32,
     result: Option<Result<(), AbortCode>>,
-    /// Whether it was given up although its result would have been found.
+    /// Whether it was given up although it could have been executed again, or its result would have been found.
     gave_up_early: bool,
 }
 
@@ -246,7 +246,7 @@ impl World {
             Step::Fail(code) => {
                 call.result = Some(Err(code));
                 let is_late = call.forwarding.age(now) >= Timing::default().hold_limit();
-                call.gave_up_early = call.repeat == Repeat::Recorded && !is_late;
+                call.gave_up_early = call.repeat != Repeat::Once && !is_late;
             }
             Step::Send { epoch, .. } => {
                 call.attempt += 1;

@@ -62,7 +62,10 @@ pub(crate) fn kind(opcode: u32) -> CallKind {
 /// Whether a call may be executed twice.
 pub(crate) fn repeat(opcode: u32) -> Repeat {
     match (opcode, kind(opcode)) {
-        (fs::EXTEND_LOCK | fs::OLD_EXTEND_LOCK, _) | (_, CallKind::Read) => Repeat::Freely,
+        // The same settings again change nothing: all of them are absolute.
+        (fs::EXTEND_LOCK | fs::OLD_EXTEND_LOCK | fs::SET_VOLUME_STATUS, _) | (_, CallKind::Read) => {
+            Repeat::Freely
+        }
         // Each is one change, with which its result is recorded (`volume::Actor::call`).
         (
             fs::CREATE_FILE
@@ -231,7 +234,7 @@ mod tests {
             (fs::STORE_DATA64, CallKind::Change, Repeat::Recorded),
             (fs::CREATE_FILE, CallKind::Change, Repeat::Recorded),
             (fs::STORE_STATUS, CallKind::Change, Repeat::Recorded),
-            (fs::SET_VOLUME_STATUS, CallKind::Change, Repeat::Once),
+            (fs::SET_VOLUME_STATUS, CallKind::Change, Repeat::Freely),
             (fs::SET_LOCK, CallKind::Change, Repeat::Recorded),
             (fs::RELEASE_LOCK, CallKind::Change, Repeat::Recorded),
             (fs::EXTEND_LOCK, CallKind::Change, Repeat::Freely),

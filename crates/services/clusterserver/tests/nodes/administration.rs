@@ -8,10 +8,11 @@ use afs_idl::vol::{self, attach_mode, volume_flags};
 use afs_idl::{CallStream, ClientConnection, MemoryStream, fs};
 use base::{AbortCode, CallContext, SecurityLevel};
 use bytes::Bytes;
-use cluster_proto::partition_of_transaction;
+use cluster_proto::{Epoch, partition_of_transaction};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const ENOENT: AbortCode = AbortCode(2);
 
@@ -229,6 +230,27 @@ fn calls_wait_for_an_owner_but_not_for_ever() {
     assert_eq!(create(&*front, 0, "new", NEW, 0), Err(AbortCode::VBUSY));
     world.table.set(1, |own| (own.reads, own.changes) = (true, true));
     assert_eq!(list(&*front, 1), Ok(vec![VOLUMES[1].0]));
+}
+
+/// A change whose outcome is unknown goes to no other epoch: the next owner does not know its result.
+#[test]
+fn changes_in_doubt_are_not_repeated_to_the_next_owner() {
+    let mut world = World::new();
+    let client = Client::start(24);
+    let front = administer(&client, &world.nodes[0]);
+    assert_eq!(list(&*front, 1), Ok(vec![VOLUMES[1].0]));
+    world.nodes[1].kill();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while world.nodes[0].front.counters().unknown == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            world.table.beliefs.lock().insert((0, partition(1)), (1, Epoch(7)));
+        });
+        let begun = Instant::now();
+        assert_eq!(begin(&*front, VOLUMES[1].0, 1, attach_mode::BUSY), Err(AbortCode::VRESTARTING));
+        assert!(begun.elapsed() < HOLD, "as soon as another owner is known");
+    });
 }
 
 /// The owner of another partition is opening it, as at the start of a cluster: the new volume is there for clients of both nodes,

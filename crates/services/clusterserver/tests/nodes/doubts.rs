@@ -2,9 +2,10 @@
 
 use crate::failures::ENDS;
 use crate::files;
-use crate::world::{Client, Node, World, open, root};
+use crate::world::{Client, Node, World, cell, open, root};
+use afs_idl::fs::volume_status_mask;
 use afs_idl::{CallStream, ClientConnection, cluster, fs};
-use base::AbortCode;
+use base::{AbortCode, SecurityLevel};
 use bytes::Bytes;
 use rx::Server;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -164,6 +165,33 @@ fn the_next_owner_finds_the_result_of_a_lock() {
         let status = fs::fetch_status(&*front, &fs::FetchStatusRequest { fid: file }).unwrap().status;
         assert_eq!(status.lock_count as i32, count, "step {number}");
     }
+}
+
+/// Settings whose outcome is unknown are set again: that changes nothing if the last owner has set them.
+#[test]
+fn the_next_owner_sets_the_same_settings() {
+    let mut world = World::new();
+    let admin = Client::start(65);
+    let front = admin.to_service(world.nodes[0].files, fs::SERVICE_ID, Some(cell(SecurityLevel::Encrypted)));
+    let volume_id = root(1).volume;
+    let settings = fs::SetVolumeStatusRequest {
+        volume_id,
+        status: fs::StoreVolumeStatus {
+            mask: volume_status_mask::MAX_QUOTA,
+            max_quota: 4711,
+            ..Default::default()
+        },
+        offline_message: "back soon".into(),
+        ..Default::default()
+    };
+    let shown = || fs::get_volume_status(&*front, &fs::GetVolumeStatusRequest { volume_id }).unwrap();
+    assert_ne!(shown().status.max_quota, 4711);
+    let set = lose_reply(&mut world, 90, || fs::set_volume_status(&*front, &settings).map(drop));
+    assert_eq!(set, Ok(()));
+    assert!(world.nodes[0].front.counters().unknown >= 1);
+    let shown = shown();
+    assert_eq!(shown.status.max_quota, 4711);
+    assert!(shown.offline_message == "back soon");
 }
 
 /// A front that becomes the owner finds the result of the change that it has forwarded.

@@ -95,28 +95,6 @@ fn clients_begin_anew_if_the_owner_is_gone() {
     fs::fetch_status(&*front, &fs::FetchStatusRequest { fid: root(0) }).unwrap();
 }
 
-/// A change of a volume's settings whose outcome is unknown goes to no other epoch: the next owner does not know its result.
-#[test]
-fn settings_in_doubt_are_not_repeated_to_the_next_owner() {
-    let mut world = World::new();
-    let ann = Client::start(24);
-    let front = ann.to(&world.nodes[0]);
-    fs::fetch_status(&*front, &fs::FetchStatusRequest { fid: root(1) }).unwrap();
-    world.nodes[1].kill();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while world.nodes[0].front.counters().unknown == 0 {
-                thread::sleep(Duration::from_millis(1));
-            }
-            world.table.beliefs.lock().insert((0, partition(1)), (1, Epoch(7)));
-        });
-        let begun = Instant::now();
-        let settings = fs::SetVolumeStatusRequest { volume_id: root(1).volume, ..Default::default() };
-        assert_eq!(fs::set_volume_status(&*front, &settings).map(drop), Err(AbortCode::VRESTARTING));
-        assert!(begun.elapsed() < HOLD, "as soon as another owner is known");
-    });
-}
-
 /// Time within which each call of these tests ends.
 pub(crate) const ENDS: Duration = Duration::from_secs(60);
 
