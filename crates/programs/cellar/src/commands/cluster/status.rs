@@ -10,11 +10,16 @@ use anyhow::Result;
 use base::PartitionId;
 use cell_client::{CellClient, Interface};
 use cellar_config::{ClusterSettings, Settings};
-use cluster::{Holder, NodeSeen, NodeState, OwnerRecord, Survey};
+use cluster::{Holder, NodeRecord, NodeSeen, NodeState, OwnerRecord, Survey};
 use serde::Serialize;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
+
+/// For how long the file servers of all nodes may take to answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What is shown as the name of the cell's databases.
 const DATABASES: &str = "databases";
@@ -49,6 +54,8 @@ struct NodeRow {
     is_version: bool,
     /// Letters of the cluster's partitions that it knows, whichever node owns them; `None` if it did not say.
     knows: Option<Vec<String>>,
+    /// Whether something of its answer has not arrived in time.
+    is_late: bool,
 }
 
 /// What a node's file server has answered; nothing if it was not asked.
@@ -61,9 +68,17 @@ struct Answer {
     serves: Option<Vec<PartitionId>>,
     /// Letters of the cluster's partitions that it knows; `None` if it did not say.
     knows: Option<Vec<String>>,
+    /// Whether something of it has not arrived in time.
+    is_late: bool,
 }
 
 impl Answer {
+    /// What is known of a node until it answers.
+    fn missing() -> Answer {
+        let server = format!("the server does not answer within {} s", ANSWERED_WITHIN.as_secs());
+        Answer { server: Some(server), is_late: true, ..Answer::default() }
+    }
+
     /// Returns the word for a partition that this node owns.
     fn state(&self, id: PartitionId) -> &'static str {
         match (&self.server, &self.serves) {
@@ -159,6 +174,13 @@ pub(super) fn status(context: &Context) -> Result<()> {
     if shown.has_versions() {
         line("the nodes run different versions: upgrade the others, one after the other")?;
     }
+    for node in shown.nodes.iter().filter(|node| node.is_version && node.is_late) {
+        let seconds = ANSWERED_WITHIN.as_secs();
+        line(format!(
+            "{} has not said everything within {seconds} s: how its ownerships began, or which partitions it knows, is missing",
+            node.node
+        ))?;
+    }
     context.format.rows(&shown.partitions)?;
     if let Some(differing) = shown.differing() {
         line(differing)?;
@@ -174,33 +196,52 @@ pub(super) fn status(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Asks the file servers of all nodes that may run, at the same time.
+/// Asks the file servers of all nodes that may run, at the same time, for a limited time.
 fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Answer> {
+    let mut answers = vec![Answer::default(); nodes.len()];
     // Without a client, the bucket's answer is shown nevertheless.
-    let Ok(client) = context.observer() else { return vec![Answer::default(); nodes.len()] };
-    let ask = |node: &NodeSeen| {
-        if node.record.state != NodeState::Live {
-            return Answer::default();
-        }
-        match ask(&client, &node.record) {
-            Ok((server, info)) => {
-                let ids = info.partitions.iter().filter_map(|one| PartitionId::from_index(one.id)).collect();
-                Answer {
-                    server: Some(info.version.to_string()),
-                    is_version: true,
-                    began: Beginning::of(&client, server),
-                    // An anonymous caller does not learn that.
-                    serves: (!context.is_anonymous()).then_some(ids),
-                    knows: known_partitions(&client, server),
-                }
-            }
-            Err(why) => Answer { server: Some(why), ..Answer::default() },
-        }
+    let Ok(client) = context.observer() else { return answers };
+    let (client, (sender, receiver)) = (Arc::new(client), channel());
+    // An anonymous caller does not learn which partitions a node serves.
+    let is_told = !context.is_anonymous();
+    for (index, seen) in nodes.iter().enumerate().filter(|(_, seen)| seen.record.state == NodeState::Live) {
+        answers[index] = Answer::missing();
+        let (client, sender, node) = (Arc::clone(&client), sender.clone(), seen.record.clone());
+        // It ends with the process if the node does not answer.
+        drop(thread::spawn(move || {
+            ask_one(&client, &node, is_told, |answer| _ = sender.send((index, answer)));
+        }));
+    }
+    drop(sender);
+    collect(&receiver, answers, Instant::now() + ANSWERED_WITHIN)
+}
+
+/// Asks the file server of a node; reports what it has answered after each question.
+fn ask_one(client: &CellClient, node: &NodeRecord, is_told: bool, report: impl Fn(Answer)) {
+    let (server, info) = match ask(client, node) {
+        Ok(answered) => answered,
+        Err(why) => return report(Answer { server: Some(why), ..Answer::default() }),
     };
-    thread::scope(|scope| {
-        let asking: Vec<_> = nodes.iter().map(|node| scope.spawn(|| ask(node))).collect();
-        asking.into_iter().map(|one| one.join().expect("asking does not panic")).collect()
-    })
+    let ids = info.partitions.iter().filter_map(|one| PartitionId::from_index(one.id)).collect();
+    let mut answer = Answer {
+        server: Some(info.version.to_string()),
+        is_version: true,
+        serves: is_told.then_some(ids),
+        is_late: true,
+        ..Answer::default()
+    };
+    report(answer.clone());
+    answer.knows = known_partitions(client, server);
+    report(answer.clone());
+    report(Answer { began: Beginning::of(client, server), is_late: false, ..answer });
+}
+
+/// Replaces answers by those that arrive until all senders have ended, or it is this late.
+fn collect(receiver: &Receiver<(usize, Answer)>, mut answers: Vec<Answer>, end: Instant) -> Vec<Answer> {
+    while let Ok((index, answer)) = receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        answers[index] = answer;
+    }
+    answers
 }
 
 /// Returns the letters of the partitions that a node knows.
@@ -281,6 +322,7 @@ impl Shown {
             server: answer.server,
             is_version: answer.is_version,
             knows: answer.knows,
+            is_late: answer.is_late,
         };
         Shown {
             bucket: cluster.bucket.address.to_string(),
@@ -375,8 +417,7 @@ impl AddressRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{Epoch, Incarnation, NodeRecord};
-    use std::time::Duration;
+    use cluster::{Epoch, Incarnation};
 
     fn seen(node: &str, nonce: u128, state: NodeState, changed: Option<f64>) -> NodeSeen {
         let record = NodeRecord {
@@ -409,6 +450,29 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_do_not_answer_in_time_are_left_out() {
+        let (sender, receiver) = channel();
+        let answers = || vec![Answer::default(), Answer::missing(), Answer::missing(), Answer::missing()];
+        let part =
+            Answer { server: Some("Cellar".into()), is_version: true, is_late: true, ..Answer::default() };
+        let whole = Answer { knows: Some(Vec::new()), is_late: false, ..part.clone() };
+        sender.send((1, part.clone())).unwrap();
+        sender.send((2, part)).unwrap();
+        sender.send((1, whole.clone())).unwrap();
+        let begun = Instant::now();
+        let collected = collect(&receiver, answers(), begun + Duration::from_millis(50));
+        assert!(begun.elapsed() >= Duration::from_millis(50), "a sender is left");
+        let shown = |all: &[Answer]| all.iter().map(|one| (one.is_version, one.is_late)).collect::<Vec<_>>();
+        assert_eq!(shown(&collected), [(false, false), (true, false), (true, true), (false, true)]);
+        assert_eq!(collected[3].server.as_deref(), Some("the server does not answer within 5 s"));
+        assert_eq!(collected[3].state("b".parse().unwrap()), "owner does not answer");
+        sender.send((3, whole)).unwrap();
+        drop(sender);
+        let collected = collect(&receiver, answers(), begun + Duration::from_secs(3600));
+        assert_eq!(shown(&collected)[3], (true, false), "all have answered");
+    }
+
+    #[test]
     fn nodes_that_know_different_partitions_are_named() {
         let node = |name: &str, knows: Option<&[&str]>| NodeRow {
             node: name.into(),
@@ -420,6 +484,7 @@ mod tests {
             server: None,
             is_version: false,
             knows: knows.map(|knows| knows.iter().map(ToString::to_string).collect()),
+            is_late: false,
         };
         let differing = |nodes: Vec<NodeRow>| {
             let (partitions, service_addresses) = Default::default();
