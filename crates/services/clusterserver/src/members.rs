@@ -35,8 +35,16 @@ pub struct Members {
 /// The partitions of the cluster.
 struct List {
     partitions: Vec<PartitionName>,
-    /// When they were read; `None` if they do not change.
+    may_change: bool,
+    /// When they were read, if they have been.
     read: Option<Monotonic>,
+}
+
+impl List {
+    /// Whether these are all.
+    fn is_complete(&self, now: Monotonic) -> bool {
+        !self.may_change || self.read.is_some_and(|read| now.since(read) < LIST_FRESH)
+    }
 }
 
 /// A partition that is served here.
@@ -57,13 +65,13 @@ impl Members {
             member.follow(partition);
         }
         let (owners, departures, incarnation) = Default::default();
-        let list = RwLock::new(List { partitions, read: None });
+        let list = RwLock::new(List { partitions, may_change: false, read: None });
         Members { member, node, hold_limit, list, owners, departures, incarnation }
     }
 
     /// The partitions may change: this node relies on them only for a while after they were [`listed`](Self::listed).
     pub fn expect_changes(&self) {
-        self.list.write().read.get_or_insert(Monotonic(0));
+        self.list.write().may_change = true;
     }
 
     /// The partitions are those that the bucket has named in a reading that began at this time ([`cluster::now`]).
@@ -146,8 +154,7 @@ impl Ownership for Members {
     }
 
     fn knows_all(&self) -> bool {
-        let read = self.list.read().read;
-        read.is_none_or(|read| cluster::now().since(read) < LIST_FRESH)
+        self.list.read().is_complete(cluster::now())
     }
 
     fn own(&self, partition: &PartitionName) -> Option<Own> {
@@ -171,5 +178,21 @@ impl Ownership for Members {
             tracing::warn!(%node, why, "the lease of a node cannot be read");
             LeaseError
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_known_once_they_were_read() {
+        let at = |second: u64| Monotonic(second * 1_000_000_000);
+        let mut list = List { partitions: Vec::new(), may_change: false, read: None };
+        assert!(list.is_complete(at(0)), "they do not change");
+        list.may_change = true;
+        assert!(!list.is_complete(at(0)) && !list.is_complete(at(6)), "the machine has just started");
+        list.read = Some(at(1));
+        assert!(list.is_complete(at(7)) && !list.is_complete(at(8)));
     }
 }
