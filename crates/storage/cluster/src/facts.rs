@@ -134,6 +134,19 @@ pub fn was_added_empty(bucket: &dyn ObjectStore, place: &PartitionName) -> Resul
     Ok(run(within(head(bucket, &empty_mark(place))))?.is_some())
 }
 
+/// Deletes what [`note_added_empty`] has left, if it is there. `bucket` should be a client of its own.
+///
+/// # Errors
+/// If the bucket does not answer. It may be deleted nevertheless.
+pub fn forget_added_empty(bucket: &dyn ObjectStore, place: &PartitionName) -> Result<(), SurveyError> {
+    run(within(async {
+        match bucket.delete(&empty_mark(place)).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            deleted => deleted,
+        }
+    }))
+}
+
 async fn read(bucket: &dyn ObjectStore, folder: &str) -> Result<Option<ClusterRecord>, SurveyError> {
     let Some(bytes) = within(read_record(bucket, &path(folder))).await? else { return Ok(None) };
     let object = ClusterRecord::object(folder);
@@ -233,10 +246,14 @@ mod tests {
         note_added_empty(&bucket, &place).unwrap();
         assert!(was_added_empty(&bucket, &place).unwrap() && !was_added_empty(&bucket, &other).unwrap());
         assert!(is_vacant(&bucket, &place).unwrap(), "that is no data");
+        forget_added_empty(&bucket, &place).unwrap();
+        assert!(!was_added_empty(&bucket, &place).unwrap());
+        forget_added_empty(&bucket, &place).unwrap();
         create_cluster(&bucket, "cells/a/b", &cluster("b")).unwrap();
         assert!(!is_vacant(&bucket, &place).unwrap());
         bucket.set_away(Some(Away::Failing));
         assert!(was_added_empty(&bucket, &place).is_err() && note_added_empty(&bucket, &place).is_err());
+        assert!(forget_added_empty(&bucket, &place).is_err());
     }
 
     #[test]

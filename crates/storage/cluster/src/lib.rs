@@ -48,8 +48,8 @@ pub use cluster_proto::{
 };
 pub use driver::Counters;
 pub use facts::{
-    change_cluster, cluster_record, create_cluster, is_vacant, note_added_empty, read_cluster,
-    share_databases, was_added_empty,
+    change_cluster, cluster_record, create_cluster, forget_added_empty, is_vacant, note_added_empty,
+    read_cluster, share_databases, was_added_empty,
 };
 pub use gate::OwnerEvent;
 pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};

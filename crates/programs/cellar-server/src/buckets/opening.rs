@@ -148,14 +148,19 @@ fn open_with(
         Some(partition) => way.known.config(partition, &way.config, exists, || is_new(settings))?,
         None => way.config.clone(),
     };
-    if config.create && !exists()? && !is_tested(settings) {
+    let is_created = config.create && !exists()?;
+    if is_created && !is_tested(settings) {
         let probed = probe_once(connect(settings)?, address.prefix());
         let report = probed.with_context(|| format!("no partition is created in {address}"))?;
         if report.has_versions {
             tracing::warn!(%address, "{}", bucket::probe::VERSIONS_KEPT);
         }
     }
-    bucket_partition::open(connect(settings)?, address, &config, options, key).map_err(named)
+    let opened = bucket_partition::open(connect(settings)?, address, &config, options, key).map_err(named)?;
+    if is_created && let Err(error) = forget_new(settings) {
+        tracing::warn!(%address, "cannot delete the object that says that the partition is new: {error:#}");
+    }
+    Ok(opened)
 }
 
 /// Whether a partition of a cluster was added without data, and not created yet.
@@ -165,6 +170,15 @@ fn is_new(settings: &BucketSettings) -> Result<bool> {
     }
     let (cluster, place) = settings.lease_place()?;
     Ok(cluster::was_added_empty(&*connect(&cluster)?, &place)?)
+}
+
+/// From now on, that there is no data means that it was lost.
+fn forget_new(settings: &BucketSettings) -> Result<()> {
+    if settings.leases.is_none() {
+        return Ok(());
+    }
+    let (cluster, place) = settings.lease_place()?;
+    Ok(cluster::forget_added_empty(&*connect(&cluster)?, &place)?)
 }
 
 /// Whether the bucket was tested when the cluster was created (`cellar cluster init`), and when this node joined it.
