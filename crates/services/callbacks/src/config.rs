@@ -24,8 +24,8 @@ pub struct CallbackConfig {
     pub identifying_per_ip_max: usize,
     /// The same limit at an address with a port whose identification failed recently. Further callers are refused.
     pub identifying_per_silent_ip: usize,
-    /// Maximum number of hosts at one IP address that must be reset and that changes wait for. Further ones count as down:
-    /// each is reset before its next call, and may use what it has cached until then.
+    /// Maximum number of hosts at one IP address that must be reset and that changes wait for which do not concern them. Further
+    /// ones are reset before their next calls, or when there is room again, and use what they have cached until then.
     pub owing_per_ip_max: usize,
     /// Maximum number of breaks kept for one host that is down; beyond that it is reset.
     pub delayed_max: usize,

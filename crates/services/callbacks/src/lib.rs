@@ -19,7 +19,7 @@
 //! 4. Memory is bounded, in total and for each IP address. When it runs out, hosts that hold nothing are
 //!    dropped first; then the least recently active client is reset, and counts as holding a promise on
 //!    every file until it has received the message. Changes wait for that, but for few hosts of one address: the
-//!    others count as down.
+//!    others get it before their next calls, or when there is room.
 //! 5. A promise belongs to the address that it was made to, which has answered calls to it. Claiming a
 //!    client's UUID at another address does not affect its promises, its messages or its table entry.
 //!

@@ -13,33 +13,45 @@ use std::net::IpAddr;
 pub(crate) struct Owing {
     hosts: BTreeMap<HostId, IpAddr>,
     origins: Origins,
+    /// Those beyond the limit of their address. No change waits for them.
+    beyond: BTreeMap<HostId, IpAddr>,
 }
 
 impl Owing {
-    /// Adds the host `id` at `ip`. Returns false if there are `max` others at its address.
-    #[must_use]
-    pub(crate) fn add(&mut self, ip: IpAddr, id: HostId, max: usize) -> bool {
-        if self.contains(id) {
-            return true;
+    /// Adds the host `id` at `ip`, of which at most `max` are waited for at a time. One beyond the limit stays there until
+    /// [`fill`](Self::fill): otherwise each change would wait for others of a crowd that does not answer.
+    pub(crate) fn add(&mut self, ip: IpAddr, id: HostId, max: usize) {
+        if self.contains(id) || self.beyond.contains_key(&id) {
+            return;
         }
         if self.origins.count(ip) >= max {
-            return false;
+            self.beyond.insert(id, ip);
+            return;
         }
         self.hosts.insert(id, ip);
         self.origins.add(ip);
-        true
+    }
+
+    /// Lets changes wait for hosts that were beyond the limit, if there is room.
+    pub(crate) fn fill(&mut self, max: usize) {
+        for (id, ip) in std::mem::take(&mut self.beyond) {
+            self.add(ip, id, max);
+        }
     }
 
     pub(crate) fn remove(&mut self, id: HostId) {
+        self.beyond.remove(&id);
         if let Some(ip) = self.hosts.remove(&id) {
             self.origins.remove(ip);
         }
     }
 
+    /// Whether changes wait for this host.
     pub(crate) fn contains(&self, id: HostId) -> bool {
         self.hosts.contains_key(&id)
     }
 
+    /// Returns the hosts that changes wait for.
     pub(crate) fn all(&self) -> impl Iterator<Item = HostId> + '_ {
         self.hosts.keys().copied()
     }
@@ -53,13 +65,19 @@ mod tests {
     fn an_address_takes_no_more_than_its_share() {
         let ip = |last: u8| IpAddr::from([10, 0, 0, last]);
         let mut owing = Owing::default();
-        let added: Vec<bool> = (1..=4).map(|id| owing.add(ip(1), HostId(id), 2)).collect();
-        assert_eq!(added, [true, true, false, false]);
-        assert!(owing.add(ip(1), HostId(1), 2), "it is there already");
-        assert!(owing.add(ip(2), HostId(5), 2), "another address");
-        assert_eq!(owing.all().collect::<Vec<_>>(), [1, 2, 5].map(HostId));
-        owing.remove(HostId(4));
+        let all = |owing: &Owing| owing.all().map(|id| id.0).collect::<Vec<_>>();
+        for (last, id) in [(1, 1), (1, 2), (1, 3), (1, 4), (1, 1), (2, 5)] {
+            owing.add(ip(last), HostId(id), 2);
+        }
+        assert_eq!(all(&owing), [1, 2, 5]);
         owing.remove(HostId(1));
-        assert!(owing.add(ip(1), HostId(3), 2) && !owing.add(ip(1), HostId(4), 2));
+        owing.add(ip(1), HostId(3), 2);
+        assert_eq!(all(&owing), [2, 5], "it was beyond the limit");
+        owing.remove(HostId(3));
+        owing.fill(2);
+        assert_eq!(all(&owing), [2, 4, 5]);
+        owing.remove(HostId(2));
+        owing.add(ip(1), HostId(3), 2);
+        assert_eq!((all(&owing), owing.beyond.len()), (vec![3, 4, 5], 0));
     }
 }

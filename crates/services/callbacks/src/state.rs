@@ -152,7 +152,8 @@ impl Callbacks {
     /// Updates a host's position in the order of eviction.
     fn rank(&mut self, id: HostId) {
         let Some(host) = self.hosts.get(id) else { return };
-        let holds = !host.delayed.is_empty() || self.promises.has_any(id) || self.owing.contains(id);
+        let owes_reset = host.up && host.needs_reset.is_some();
+        let holds = !host.delayed.is_empty() || self.promises.has_any(id) || owes_reset;
         let class = match (holds, host.up) {
             (false, _) => Class::Empty,
             (true, false) => Class::Down,

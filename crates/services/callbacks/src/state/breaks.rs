@@ -191,7 +191,7 @@ impl Callbacks {
         let stand_ins = self.stand_ins(delivery.host);
         let reported: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
         // Related hosts that get no copy must be reset instead.
-        self.reset_kin(delivery.host, &reported);
+        self.reset_kin(delivery.host, &reported, delivery.sequence);
         self.next_stand_in(now, Delivery { stand_ins, ..delivery })
     }
 

@@ -41,7 +41,7 @@ impl Callbacks {
             self.drop_unnotified(id);
             return None;
         }
-        if !self.promises.has_any(id) && !self.owing.contains(id) {
+        if !self.promises.has_any(id) && self.hosts[id].needs_reset.is_none() {
             self.drop_host(id);
             return None;
         }
@@ -85,6 +85,10 @@ impl Callbacks {
             self.clear_host(id);
             if was_up {
                 deliveries.push(self.delivery(now, id, Message::Reset));
+            }
+            // Changes do not wait for its reset, so that no further one at its address is cleared without need.
+            if was_up && !self.owing.contains(id) && self.used() <= max {
+                break;
             }
         }
         deliveries
@@ -143,5 +147,6 @@ impl Callbacks {
         for id in gone {
             self.drop_unnotified(id);
         }
+        self.owing.fill(self.config.owing_per_ip_max);
     }
 }

@@ -188,7 +188,7 @@ impl Callbacks {
 
     /// Requires resets where the client of host `id` may still be, since it has lost promises without a message.
     pub(super) fn reset_elsewhere(&mut self, id: HostId) {
-        self.reset_kin(id, &[]);
+        self.reset_kin(id, &[], u64::MAX);
         let Some((host, uuid)) = self.hosts.get(id).and_then(|host| Some((host, host.uuid?))) else { return };
         let heard = host.reported.iter().filter(|reported| reported.reached == Reached::Yes);
         for interface in heard.filter(|reported| !self.by_address.contains_key(&reported.address)) {
@@ -206,11 +206,13 @@ impl Callbacks {
     }
 
     /// Requires a reset of hosts that by their own reports are the client of host `id` at another address, or
-    /// that share its IP address, except the hosts in `told`, which have been notified. Hosts that only have the
-    /// same UUID are not affected: otherwise an impostor could empty a client's cache at will.
-    pub(super) fn reset_kin(&mut self, id: HostId, reported: &[HostId]) {
+    /// that share its IP address, except those in `reported`, which are sent what was lost, and those that owe a reset for `lost` or
+    /// something later. Hosts that only have the same UUID are not affected: otherwise an impostor could empty a client's
+    /// cache at will.
+    pub(super) fn reset_kin(&mut self, id: HostId, reported: &[HostId], lost: u64) {
         let ip = self.hosts[id].address.ip();
-        let is_kin = |twin: &HostId| !reported.contains(twin) && self.is_kin(*twin, ip);
+        let owes = |twin: HostId| self.hosts[twin].needs_reset.is_some_and(|since| since >= lost);
+        let is_kin = |twin: &HostId| !reported.contains(twin) && self.is_kin(*twin, ip) && !owes(*twin);
         let kin: Vec<HostId> = self.twins_of(id).filter(is_kin).collect();
         self.sequence += 1;
         for twin in kin {
@@ -225,14 +227,15 @@ impl Callbacks {
         twin.address.ip() == ip || twin.names(ip) || twin.connections.is_empty()
     }
 
-    /// Requires a reset of host `id` for everything up to now. If too many hosts at its address owe one, it counts as down.
+    /// Requires a reset of host `id` for everything up to now. Changes that do not concern it wait for that, unless they wait for too
+    /// many hosts at its address.
     pub(super) fn need_reset(&mut self, id: HostId) {
         let sequence = self.sequence;
         let host = self.host_mut(id);
         host.needs_reset = Some(sequence);
         let (is_up, ip) = (host.up, host.address.ip());
-        if is_up && !self.owing.add(ip, id, self.config.owing_per_ip_max) {
-            self.mark_down(id);
+        if is_up {
+            self.owing.add(ip, id, self.config.owing_per_ip_max);
         }
         self.rank(id);
     }

@@ -43,7 +43,10 @@ fn many_ports_of_one_address_delay_no_change() {
         for delivery in &resets {
             callbacks.delivered(SOON, delivery, delivery.address == address(1));
         }
-        assert!(callbacks.break_files(SOON, &[fid(9)], None).is_empty(), "they count as down now");
+        assert!(callbacks.break_files(SOON, &[fid(9)], None).is_empty(), "they do not answer");
+        // Later it is the turn of others.
+        callbacks.maintain(SOON);
+        assert_eq!(callbacks.break_files(SOON, &[fid(9)], None).len(), 8);
     }
 }
 
@@ -86,6 +89,26 @@ fn a_host_beyond_the_limit_is_reset_once_and_served() {
     assert_eq!(resets_before_a_call(&mut callbacks, address(1)), 1);
 }
 
+/// It is up, and what concerns it is sent to it.
+#[test]
+fn a_host_beyond_the_limit_gets_its_breaks() {
+    let config = CallbackConfig { owing_per_ip_max: 0, ..CallbackConfig::default() };
+    let mut callbacks = Callbacks::new(config);
+    let host = enter(&mut callbacks, 1);
+    promise(&mut callbacks, host, 2);
+    callbacks.need_reset(host);
+    assert!(callbacks.break_files(SOON, &[fid(9)], None).is_empty(), "no other change waits for it");
+    let breaks = callbacks.break_files(SOON, &[fid(2)], None);
+    assert!(
+        matches!(&breaks[..], [one] if one.address == address(1) && one.stand_in.is_none()),
+        "{breaks:?}"
+    );
+    callbacks.delivered(SOON, &breaks[0], true);
+    // Without promises it is not dropped before its reset either.
+    let evicted = callbacks.evict(SOON, host);
+    assert!(matches!(evicted, Some(Arrival::First(Task::Evict(reset))) if reset.message == Message::Reset));
+}
+
 /// No change waits for it.
 #[test]
 fn a_cleared_host_beyond_the_limit_is_reset() {
@@ -112,4 +135,10 @@ fn one_promise_clears_few_hosts() {
     let (asking, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
     let cleared = promise(&mut callbacks, asking, 3).len();
     assert_eq!((cleared, callbacks.has_room(63)), (64, true));
+
+    // Changes wait for no more at that address, so that no more are cleared than is necessary.
+    callbacks.config.owing_per_ip_max = 64;
+    let cleared: usize = (4..67).map(|vnode| promise(&mut callbacks, asking, vnode).len()).sum();
+    assert_eq!(cleared, 0, "there is room");
+    assert_eq!(promise(&mut callbacks, asking, 67).len(), 1);
 }
