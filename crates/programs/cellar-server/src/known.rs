@@ -46,8 +46,8 @@ impl KnownPartitions {
         KnownPartitions(settings.sysid_path.parent().map(|folder| folder.join(FILE)))
     }
 
-    /// Returns how a partition is opened: only one that this server did not have is created. One that was there is forgotten if there is
-    /// none now (`exists`) and that is right (`is_new`).
+    /// Returns how a partition is opened: only one that this server did not have is created, or one at whose place there is none now
+    /// (`exists`) because another was added (`is_new`).
     ///
     /// # Errors
     /// If the server has had it, and `exists` and `is_new` return false, or one of them an error.
@@ -73,7 +73,6 @@ impl KnownPartitions {
         }
         tracing::info!(partition = %partition.id, before = uuid,
             "another partition was added at the place of one that this server has had");
-        self.forget(partition.id, &place);
         Ok(config.clone())
     }
 
@@ -97,6 +96,7 @@ impl KnownPartitions {
     }
 
     /// Forgets a partition of this letter at a place, which does not belong to the cluster any more: one that is added later may be another.
+    #[cfg(any(test, feature = "bucket"))]
     pub(crate) fn forget(&self, id: PartitionId, place: &str) {
         let Some(file) = &self.0 else { return };
         let _one = CHANGING.lock();
@@ -116,10 +116,13 @@ impl KnownPartitions {
 
     /// Returns the lines that can be read.
     fn read(&self) -> Vec<Known> {
-        // Without the file, nothing is known.
-        let Some(opened) = self.0.as_ref().and_then(|file| File::open(file).ok()) else { return Vec::new() };
+        let Some(file) = &self.0 else { return Vec::new() };
         let mut bytes = Vec::new();
-        if let Err(error) = opened.take(BYTES_MAX).read_to_end(&mut bytes) {
+        let read = File::open(file).and_then(|opened| opened.take(BYTES_MAX).read_to_end(&mut bytes));
+        // Without the file, nothing is known.
+        if let Err(error) = read
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
             tracing::warn!(%error, file = FILE, "cannot read which partitions this server has had");
         }
         String::from_utf8_lossy(&bytes).lines().filter_map(Known::parse).collect()
@@ -191,8 +194,7 @@ mod tests {
         assert_eq!([create(true, true), create(false, false)], [Some(false), None]);
         assert_eq!(known.all().len(), 2);
         assert_eq!(create(false, true), Some(true));
-        assert_eq!(known.all().len(), 1, "it is another one now");
-        assert_eq!(open(&settings).unwrap().uuid(), new);
+        assert_eq!(known.all().len(), 2, "only a server that has opened it records it");
 
         // It was removed from the cluster.
         let id = partition.id;

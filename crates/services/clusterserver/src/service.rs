@@ -64,7 +64,7 @@ pub struct ClusterService {
     results: Mutex<Results<Reply>>,
     /// Leases that were read from the bucket; nothing waits under the lock.
     leases: Mutex<HashMap<Incarnation, Lease>>,
-    /// Callers for which the bucket had no lease, or did not answer, and when it was asked; nothing waits under the lock.
+    /// Callers for which the bucket had no lease, and when it was asked; nothing waits under the lock.
     absent: Mutex<HashMap<(NodeName, Incarnation), Monotonic>>,
 }
 
@@ -208,7 +208,8 @@ impl ClusterService {
         let record = self.environment.ownership.lease(name);
         let is_lease =
             |record: &NodeRecord| record.state == NodeState::Live && record.incarnation == incarnation;
-        let Ok(Some(record)) = record.map(|record| record.filter(is_lease)) else {
+        // A request that has failed says nothing about the lease.
+        let Some(record) = record.map_err(|_| NO_LEASE)?.filter(is_lease) else {
             tracing::info!(node = %name, %incarnation, "a caller says that it is a node, and has no lease");
             let mut absent = self.absent.lock();
             if absent.len() >= LEASES_MAX {

@@ -148,8 +148,7 @@ fn open_with(
         Some(partition) => way.known.config(partition, &way.config, exists, || is_new(settings))?,
         None => way.config.clone(),
     };
-    let is_created = config.create && !exists()?;
-    if is_created && !is_tested(settings) {
+    if config.create && !exists()? && !is_tested(settings) {
         let probed = probe_once(connect(settings)?, address.prefix());
         let report = probed.with_context(|| format!("no partition is created in {address}"))?;
         if report.has_versions {
@@ -157,7 +156,10 @@ fn open_with(
         }
     }
     let opened = bucket_partition::open(connect(settings)?, address, &config, options, key).map_err(named)?;
-    if is_created && let Err(error) = forget_new(settings) {
+    // Also if another node has created it, and ended before it was deleted.
+    if config.create
+        && let Err(error) = forget_new(settings)
+    {
         tracing::warn!(%address, "cannot delete the object that says that the partition is new: {error:#}");
     }
     Ok(opened)

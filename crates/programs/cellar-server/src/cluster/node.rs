@@ -275,10 +275,14 @@ impl Node {
         partitions.iter().find(|listed| listed.id == partition).map(|listed| listed.name.clone())
     }
 
-    /// Returns the partitions of the cluster to which volumes can be added, or soon.
+    /// Returns the partitions of the cluster to which volumes can be added, or soon; not those whose predecessors are still being closed
+    /// here.
     pub(crate) fn partition_ids(&self) -> Vec<PartitionId> {
-        let takes = |state| matches!(state, Some(PartitionState::Adding | PartitionState::Served));
-        self.states().into_iter().filter(|(_, state)| takes(*state)).map(|(id, _)| id).collect()
+        let takes = |listed: &&Listed| {
+            !listed.is_closing
+                && matches!(listed.state, Some(PartitionState::Adding | PartitionState::Served))
+        };
+        self.partitions.read().iter().filter(takes).map(|listed| listed.id).collect()
     }
 
     /// Whether a partition may get volumes; `None` if that is not known now.

@@ -121,9 +121,7 @@ impl<'a> Scene<'a> {
         self.file.check_writable()?;
         make_folders(&plan)?;
         if !new.is_empty() {
-            if !options.adopt {
-                self.note_empty(&new)?;
-            }
+            self.note_empty(&new, options.adopt)?;
             self.announce(&new)?;
         }
         self.file.write(&plan)?;
@@ -168,13 +166,18 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Notes of new partitions without data that they are new: a node that was down may have had others there.
-    fn note_empty(&self, new: &[PartitionId]) -> Result<()> {
+    /// Notes of new partitions without data that they are new: a node that was down may have had others there. What an earlier attempt
+    /// has noted does not apply to one that has data.
+    fn note_empty(&self, new: &[PartitionId], adopt: bool) -> Result<()> {
         let (bucket, client) = (&self.cluster.bucket, connect(&self.cluster.bucket)?);
         for place in new.iter().map(|id| self.cluster.partition(*id)) {
-            let noted = cluster::is_vacant(&*client, &place)
-                .and_then(|vacant| if vacant { cluster::note_added_empty(&*client, &place) } else { Ok(()) });
-            noted.with_context(|| format!("cannot write to {}", described(bucket)))?;
+            let is_vacant = || {
+                cluster::is_vacant(&*client, &place)
+                    .with_context(|| format!("cannot read {}", described(bucket)))
+            };
+            let note =
+                if !adopt && is_vacant()? { cluster::note_added_empty } else { cluster::forget_added_empty };
+            note(&*client, &place).with_context(|| format!("cannot write to {}", described(bucket)))?;
         }
         Ok(())
     }
