@@ -18,8 +18,8 @@ pub(crate) struct Owing {
 }
 
 impl Owing {
-    /// Adds the host `id` at `ip`, of which at most `max` are waited for at a time. One beyond the limit stays there until
-    /// [`fill`](Self::fill): otherwise each change would wait for others of a crowd that does not answer.
+    /// Adds the host `id` at `ip`. Changes wait for at most `max` hosts of an address at a time. A host beyond the limit stays so
+    /// until [`fill`](Self::fill): otherwise each change would wait for others of a crowd that does not answer.
     pub(crate) fn add(&mut self, ip: IpAddr, id: HostId, max: usize) {
         if self.contains(id) || self.beyond.contains_key(&id) {
             return;

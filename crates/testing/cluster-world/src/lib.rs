@@ -51,6 +51,12 @@ pub fn root(index: usize) -> fs::Fid {
     Fid::root(VOLUMES[index]).into()
 }
 
+/// Returns the arguments of a store of this many bytes.
+pub fn store_arguments(fid: fs::Fid, length: u64) -> Vec<u8> {
+    let (status, position, file_length) = (fs::StoreStatus::default(), 0, length);
+    xdr::to_vec(&fs::StoreData64Request { fid, status, position, length, file_length })
+}
+
 fn parsed<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
     text.parse().expect("a valid name")
 }

@@ -103,8 +103,8 @@ impl Callbacks {
         }
     }
 
-    /// Whether to check who is at the address of a host: another client may be there by now, which would answer messages in
-    /// its place. A host that is known only from the list of an earlier server may have left long ago.
+    /// Returns when to check which client is at the address of a host: another one that has it by now would accept messages
+    /// in its place. A host that is known only from the list of an earlier server may have left long ago.
     fn check(&self, now: Monotonic, id: HostId) -> Check {
         let host = self.hosts.get(id).filter(|host| host.uuid.is_some());
         let may_have_left =

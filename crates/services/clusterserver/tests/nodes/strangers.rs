@@ -6,6 +6,7 @@ use crate::world::{Client, World, cell, incarnation, memory, partition, root};
 use afs_idl::cluster::{self, part_kind, refusal};
 use afs_idl::{MemoryStream, fs};
 use base::{AbortCode, CallContext, Caller, Connection, Identity, Principal, SecurityLevel};
+use cluster_world::store_arguments;
 use clusterserver::Way;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -60,12 +61,6 @@ fn fetch() -> cluster::FetchRequest {
         length,
         names,
     }
-}
-
-/// Arguments of a store of this many bytes.
-fn store_arguments(fid: fs::Fid, length: u64) -> Vec<u8> {
-    let (status, position, file_length) = (fs::StoreStatus::default(), 0, length);
-    xdr::to_vec(&fs::StoreData64Request { fid, status, position, length, file_length })
 }
 
 /// Asks whether a file of the second node may be written.

@@ -5,7 +5,7 @@ use afs_idl::cluster::{self, part_kind};
 use afs_idl::{cellar, fs, vol};
 use base::{Fid, PartitionId};
 use cluster_proto::{Epoch, transaction_numbers};
-use cluster_world::{VOLUMES, incarnation, name, partition, root};
+use cluster_world::{VOLUMES, incarnation, name, partition, root, store_arguments};
 use clusterserver::wire_node;
 use corpus::frames::push;
 use corpus::services::{Event, Peer, SECRET};
@@ -99,11 +99,6 @@ fn fetch(fid: fs::Fid, position: u64, length: u64) -> cluster::FetchRequest {
         length,
         names,
     }
-}
-
-fn store_arguments(fid: fs::Fid, length: u64) -> Vec<u8> {
-    let (status, position, file_length) = (fs::StoreStatus::default(), 0, length);
-    xdr::to_vec(&fs::StoreData64Request { fid, status, position, length, file_length })
 }
 
 fn offer(fid: fs::Fid, length: u64) -> cluster::OfferStoreRequest {
@@ -289,7 +284,7 @@ fn placed() -> History {
     history
 }
 
-/// Stores that name what is not there, is not theirs, or is not what it should be.
+/// Stores with objects that do not exist, belong to another store, or are damaged.
 fn placed_wrongly() -> History {
     let mut history = History::default();
     history.forward(fs::CREATE_FILE, &create_file(), &[]);
