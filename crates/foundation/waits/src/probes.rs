@@ -1,7 +1,8 @@
 //! Static probes (USDT) for bpftrace, perf, SystemTap and gdb. docs/reference/tracing.md lists them with
 //! their arguments; a test compares that list with the probes that `readelf` finds in the program.
 //!
-//! A text takes two arguments: address and length. A probe that is not traced is a single `nop`.
+//! A text takes two arguments: address and length. A probe that is not traced is a single `nop`; a text's first and
+//! last byte are read before it.
 
 use crate::raw;
 use events::catalogue::PacketResent;

@@ -43,7 +43,20 @@ macro_rules! fire {
 }
 
 /// Returns a text's address for a tracer, which copies at most as many bytes as the next argument specifies.
+///
+/// A tracer cannot wait for a page that is not in memory, and copies nothing then. The program itself may never read the
+/// text, so it is read here, at both ends, as it may cross a page boundary.
 fn address(text: &str) -> *const u8 {
+    let bytes = text.as_bytes();
+    if let [first, ..] = bytes
+        && let [.., last] = bytes
+    {
+        // SAFETY: both pointers come from references. Only a volatile read remains although its result is unused.
+        unsafe {
+            ptr::read_volatile(first);
+            ptr::read_volatile(last);
+        }
+    }
     text.as_ptr()
 }
 
@@ -98,4 +111,40 @@ pub(crate) fn queue_enter(waiting: u64) {
 
 pub(crate) fn queue_leave(waited_ns: u64) {
     fire!(queue__leave, waited_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+
+    /// x86-64's page size; others are multiples of it.
+    const PAGE: usize = 4096;
+    /// A page that is in memory, in the entries of `/proc/self/pagemap`.
+    const PRESENT: u64 = 1 << 63;
+
+    /// Returns whether a page is in memory and mapped, without reading it.
+    fn is_mapped(address: *const u8) -> bool {
+        let mut entry = [0; 8];
+        let pagemap = File::open("/proc/self/pagemap").expect("Linux");
+        pagemap
+            .read_exact_at(&mut entry, (address.addr() / PAGE * 8) as u64)
+            .expect("an entry for each page");
+        u64::from_ne_bytes(entry) & PRESENT != 0
+    }
+
+    #[test]
+    fn a_text_is_in_memory_when_a_tracer_reads_it() {
+        // Large enough to come from the system, which fills pages when they are first read.
+        let memory = vec![0; 64 << 20];
+        let border = (32 << 20) + memory.as_ptr().align_offset(PAGE);
+        // SAFETY: zeros are UTF-8.
+        let name = unsafe { std::str::from_utf8_unchecked(&memory[border - 2..border + 2]) };
+        let ends = [name.as_ptr(), name.as_ptr().wrapping_add(name.len() - 1)];
+        assert!(!ends.into_iter().any(is_mapped), "the test reads the text");
+        cache_miss(name);
+        assert!(ends.into_iter().all(is_mapped), "a tracer cannot read the text");
+        cache_miss("");
+    }
 }
