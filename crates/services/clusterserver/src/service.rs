@@ -343,7 +343,7 @@ impl ClusterService {
                 self.execute_once((key, call.repeat), wait, || self.execute(call, stream, serve))
             }
         }?;
-        drain(stream, if call.is_of_files { KEPT_BYTES_MAX } else { usize::MAX })?;
+        drain(stream)?;
         if reply.is_empty() { Ok(()) } else { stream.write(reply) }
     }
 
@@ -594,15 +594,17 @@ fn store_arguments(arguments: &[u8]) -> Result<fs::StoreData64Request, AbortCode
     xdr::from_slice(arguments).map_err(|_| AbortCode::RXGEN_SS_UNMARSHAL)
 }
 
-/// Reads the rest of a request, at most this many bytes. The data of a repeated store has not been read.
-fn drain(stream: &mut dyn CallStream, mut bytes_max: usize) -> Result<(), AbortCode> {
+/// Reads the rest of a request that was executed. The data of a repeated store or restore has not been read; a front repeats none
+/// that is longer than what it keeps. Handlers of calls with data have read theirs, whatever its length.
+fn drain(stream: &mut dyn CallStream) -> Result<(), AbortCode> {
+    let mut left = KEPT_BYTES_MAX;
     loop {
         let piece = stream.read_chunk(scope::PIECE_BYTES)?;
         if piece.is_empty() {
             return Ok(());
         }
         // A client may send on for ever.
-        bytes_max = bytes_max.checked_sub(piece.len()).ok_or(AbortCode::RXGEN_SS_UNMARSHAL)?;
+        left = left.checked_sub(piece.len()).ok_or(AbortCode::RXGEN_SS_UNMARSHAL)?;
     }
 }
 

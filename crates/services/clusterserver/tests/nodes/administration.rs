@@ -279,6 +279,88 @@ fn a_volume_that_is_created_meanwhile_is_served() {
     }
 }
 
+/// A request of another node that never ends.
+struct Endless {
+    request: MemoryStream,
+    /// Number of bytes that were read after the request.
+    rest: usize,
+}
+
+impl CallStream for Endless {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        let piece = self.read_chunk(buf.len())?;
+        buf[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        let piece = self.request.read_chunk(max)?;
+        if !piece.is_empty() {
+            return Ok(piece);
+        }
+        self.rest += max;
+        assert!(self.rest < 1 << 24, "it is read for ever");
+        Ok(vec![0; max].into())
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.request.write(data)
+    }
+}
+
+/// A node that sends on after a call keeps no worker of the owner, whatever the call is. The data of a restore is no such rest.
+#[test]
+fn data_after_administration_is_not_read_for_ever() {
+    let world = World::new();
+    let client = Client::start(67);
+    let vos = administer(&client, &world.nodes[1]);
+    let file = make(&*client.to(&world.nodes[1]), root(1), "f").unwrap();
+    store(&*client.to(&world.nodes[1]), file, &vec![7; 1 << 20]).unwrap();
+    let source = begin(&*vos, VOLUMES[1].0, 1, attach_mode::BUSY).unwrap();
+    let dumped = dump(&*vos, source).unwrap();
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let address = std::net::Ipv4Addr::new(127, 0, 7, 67).to_ipv6_mapped().octets();
+    let forward = |(opcode, number): (u32, u64), call: &[u8]| {
+        let cell = cluster::Caller {
+            is_known: 1,
+            name: "afs".into(),
+            level: SecurityLevel::Encrypted as u32,
+            address,
+            port: 7001,
+            local: address,
+            ..Default::default()
+        };
+        let (service, front, partition) = (vol::SERVICE_ID.into(), node(0), partition(1).as_str().into());
+        let (epoch, wait_ms, caller) = (6, 50, cell);
+        let to =
+            cluster::ForwardToRequest { service, opcode, front, partition, epoch, number, wait_ms, caller };
+        let message =
+            [xdr::to_vec(&cluster::FORWARD_TO), xdr::to_vec(&to), xdr::to_vec(&opcode), call.to_vec()];
+        MemoryStream::new(&message.concat(), 1444)
+    };
+    let serve = |stream: &mut dyn CallStream| {
+        cluster::dispatch(&*world.nodes[1].service, &CallContext::new(&front), stream)
+    };
+    let endless = |request| serve(&mut Endless { request, rest: 0 });
+    let malformed = Err(AbortCode::RXGEN_SS_UNMARSHAL);
+
+    let flags = xdr::to_vec(&vol::SetFlagsRequest { transaction: source, flags: 0 });
+    assert_eq!(endless(forward((vol::SET_FLAGS, 1), &flags)), malformed);
+    assert_eq!(endless(forward((vol::SET_FLAGS, 1), &flags)), malformed, "its result is known");
+    let query = xdr::to_vec(&vol::GetStatusRequest { transaction: source });
+    assert_eq!(endless(forward((vol::GET_STATUS, 2), &query)), Ok(()), "a query is answered at once");
+
+    let target = create(&*vos, 1, "copy", NEW, NEW).unwrap();
+    let cookie = vol::RestoreCookie { name: "copy".into(), parent_id: NEW, ..Default::default() };
+    let restore = xdr::to_vec(&vol::RestoreRequest { transaction: target, flags: 0, cookie });
+    let whole = [restore, dumped].concat();
+    assert_eq!(serve(&mut forward((vol::RESTORE, 3), &whole)), Ok(()), "a restore of any length");
+    assert_eq!(endless(forward((vol::RESTORE, 3), &whole)), malformed, "its result is known");
+    assert_eq!(endless(forward((vol::RESTORE, 4), &whole)), Err(AbortCode::VOLSERREAD_DUMPERROR));
+    end(&*vos, target).unwrap();
+    end(&*vos, source).unwrap();
+}
+
 /// What no front sends is refused, and not executed.
 #[test]
 fn forwarded_administration_is_checked() {
