@@ -15,6 +15,8 @@ mod uuid;
 pub(crate) use keeping::Keeper;
 #[cfg(not(feature = "bucket"))]
 pub(crate) use keeping::Keeping;
+#[cfg(all(test, feature = "bucket"))]
+pub(crate) use keeping::tests::until;
 pub(crate) use resets::Resets;
 
 use crate::cluster::Node;

@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_secs(2);
 /// Interval at which a partition is reported that was lost and is still in use.
 const REPORT: Duration = Duration::from_secs(60);
 
-/// How long calls and volume transactions may still use a partition that a node closes.
+/// How long calls and volume transactions may still use a partition that a node closes, unless it was removed from the cluster.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Interval at which a wait for the end of its use checks it.
@@ -253,8 +253,9 @@ impl Keeper {
         if let Some(server) = &self.volume_server {
             server.partition_lost(id);
         }
-        // The lease of a node goes on: others can only have the partition once it is given up, whatever still uses it.
-        let grace = if self.node.is_some() { GRACE } else { Duration::MAX };
+        // The lease of a node goes on: others can only have the partition once it is given up, whatever still uses it. No other is
+        // to have one that was removed, whose folder may be deleted once it is free: its database must not write there any more.
+        let grace = if self.node.is_some() && !self.is_removed(id) { GRACE } else { Duration::MAX };
         self.await_disuse(id, grace, &|| held.is_used());
         let uses = held.uses();
         drop(held);
@@ -268,7 +269,7 @@ impl Keeper {
             if begun.elapsed() >= next {
                 next += REPORT;
                 tracing::warn!(partition = %id,
-                    "calls or volume transactions still use the lost partition; it is opened again after their end");
+                    "calls or volume transactions still use a partition that was lost or removed; it is closed at their end");
             }
         }
     }
@@ -314,7 +315,7 @@ pub(super) mod tests {
     }
 
     /// Waits until something is so; `what` names it in the failure message.
-    pub(in crate::buckets) fn until(what: &str, is_so: impl Fn() -> bool) {
+    pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
         let end = Instant::now() + Duration::from_secs(60);
         while !is_so() {
             assert!(Instant::now() < end, "{what}");

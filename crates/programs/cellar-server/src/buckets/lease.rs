@@ -250,7 +250,7 @@ fn log_wait(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buckets::keeping::tests::until;
+    use crate::buckets::until;
 
     fn settings(folder: &std::path::Path) -> BucketSettings {
         BucketSettings::of(format!("file://{}", folder.display()).parse().unwrap())

@@ -320,8 +320,9 @@ impl Roster {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::buckets::until;
     use crate::startup::volume_options;
     use crate::stores::meters_of;
     use clusterserver::Ownership as _;
@@ -338,7 +339,7 @@ mod tests {
     }
 
     /// The node of a cluster in a folder below this one.
-    fn settings(folder: &TempDir) -> Arc<Settings> {
+    pub(in crate::cluster) fn settings(folder: &TempDir) -> Arc<Settings> {
         // It writes the cell's key.
         crate::registration::tests::settings(folder);
         let (path, bucket) = (folder.path().join("cellar.toml"), folder.path().join("bucket"));
@@ -354,17 +355,15 @@ mod tests {
         Arc::new(cellar_config::file::load(&path).unwrap())
     }
 
-    #[test]
-    fn a_partition_added_again_is_known_while_it_is_closed() {
-        let folder = tempfile::tempdir().unwrap();
-        let settings = settings(&folder);
+    /// Returns what follows the record, with these threads.
+    fn roster(settings: &Arc<Settings>, threads: BTreeMap<PartitionId, JoinHandle<()>>) -> Roster {
+        let settings = Arc::clone(settings);
         let node = Node::start(&settings).unwrap().unwrap();
         let volumes = Arc::new(Volumes::open(Vec::new(), volume_options(&settings)).unwrap());
-        let ending = Arc::<AtomicBool>::default();
         let keeper = Arc::new(Keeper {
             settings: Arc::clone(&settings),
             disk: Arc::new(RealDisk),
-            ending: Arc::clone(&ending),
+            ending: Arc::default(),
             volumes: Arc::clone(&volumes),
             partitions: Arc::default(),
             file_server: None,
@@ -373,14 +372,52 @@ mod tests {
         });
         let observatory = Arc::new(Observatory::new(meters_of(&settings), &volumes, None, None));
         let cluster = settings.cluster.clone().unwrap();
-        let [b, d]: [PartitionId; 2] = ["b", "d"].map(|letters| letters.parse().unwrap());
-        let ((end_b, thread_b), (end_d, thread_d)) = (hanging(), hanging());
-        let means = Means { node: Arc::clone(&node), settings: Arc::clone(&settings), keeper, observatory };
-        let threads = [(b, thread_b), (d, thread_d)].into();
         let (added, unusable, last_error) = Default::default();
         let folder = super::folder(&cluster).unwrap();
-        let mut roster =
-            Roster { means, cluster, folder, threads, added, unusable, is_read: true, last_error };
+        let means = Means { node, settings, keeper, observatory };
+        Roster { means, cluster, folder, threads, added, unusable, is_read: true, last_error }
+    }
+
+    /// The folder of a partition that is free may be deleted.
+    #[test]
+    fn a_removed_partition_is_owned_until_it_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(&folder);
+        let [b, d]: [PartitionId; 2] = ["b", "d"].map(|letters| letters.parse().unwrap());
+        let (end_b, thread_b) = hanging();
+        let mut roster = roster(&settings, [(b, thread_b)].into());
+        let (node, keeper) = (Arc::clone(&roster.means.node), Arc::clone(&roster.means.keeper));
+        let bucket = connect(&roster.cluster.bucket).unwrap();
+        let places = [roster.cluster.partition(d)];
+        let is_owned = || {
+            let owners = cluster::read_owners(&*bucket, &places).unwrap();
+            matches!(owners[0].1.as_ref().unwrap().holder, cluster::Holder::Owned { .. })
+        };
+        let one = ClusterRecord::new(settings.cell.clone(), vec![b]).unwrap();
+        roster.apply(&one.clone().with(&[d], PartitionState::Served), cluster::now());
+        until("it is open", || !keeper.partitions.lock().is_empty());
+        let used = Arc::clone(&keeper.partitions.lock()[0].partition);
+        roster.apply(&one, cluster::now());
+        until("it is being closed", || keeper.partitions.lock().is_empty());
+        std::thread::sleep(Duration::from_secs(7));
+        assert!(is_owned() && !roster.threads[&d].is_finished());
+        drop(used);
+        until("it is closed", || roster.threads[&d].is_finished());
+        assert!(!is_owned());
+        roster.apply(&one, cluster::now());
+        assert!(node.place(d).is_none());
+        drop(end_b);
+        node.leave();
+    }
+
+    #[test]
+    fn a_partition_added_again_is_known_while_it_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(&folder);
+        let [b, d]: [PartitionId; 2] = ["b", "d"].map(|letters| letters.parse().unwrap());
+        let ((end_b, thread_b), (end_d, thread_d)) = (hanging(), hanging());
+        let mut roster = roster(&settings, [(b, thread_b), (d, thread_d)].into());
+        let (node, ending) = (Arc::clone(&roster.means.node), Arc::clone(&roster.means.keeper.ending));
         let one = ClusterRecord::new(settings.cell.clone(), vec![b]).unwrap();
         let with = |state| one.clone().with(&[d], state);
         let long_ago = || Monotonic(cluster::now().0 - 60_000_000_000);

@@ -3,7 +3,7 @@
 use super::contents::Contents;
 use super::informing::Nodes;
 use super::joining::{ConfigFile, Plan, letters, make_folders};
-use super::place::{configured, described, record};
+use super::place::{configured, described, leases, record};
 use super::section::{Added, with_partitions};
 use super::{AddPartitions, Partitions, PartitionsChange, RemovePartitions};
 use crate::commands::Context;
@@ -14,7 +14,10 @@ use cellar_config::cluster::common_key;
 use cellar_config::encryption::KeySource;
 use cellar_config::{ClusterSettings, PartitionSettings, Settings, files::Exposure};
 use cellar_server::buckets::connect;
-use cluster::{ClusterRecord, Holder, PARTITIONS_MAX, PartitionState};
+use cluster::{
+    ClusterRecord, Holder, NodeName, NodeRecord, NodeState, OwnerRecord, PARTITIONS_MAX, PartitionName,
+    PartitionState,
+};
 use serde::Serialize;
 use std::path::{Path, absolute};
 use std::thread;
@@ -117,6 +120,7 @@ impl<'a> Scene<'a> {
         self.check_new(&ids, &new)?;
         let key = new_key(&self.file.path, &self.settings.partitions, options.encryption_key.as_deref())?;
         let plan = self.plan(&self.record.clone().with(&ids, PartitionState::Served), key.as_ref())?;
+        self.check_closed(&new)?;
         self.check_vacant(&new, options.adopt)?;
         self.file.check_writable()?;
         make_folders(&plan)?;
@@ -146,6 +150,15 @@ impl<'a> Scene<'a> {
             bail!("a cluster has at most {PARTITIONS_MAX} partitions");
         }
         Ok(())
+    }
+
+    /// Refuses partitions that were removed and are still open at a node: it could write to the database that is created in the place
+    /// of its own.
+    fn check_closed(&self, new: &[PartitionId]) -> Result<()> {
+        let removed: Vec<PartitionId> =
+            new.iter().copied().filter(|id| self.record.state(*id).is_none()).collect();
+        let open = self.open(&removed)?;
+        open.first().map_or(Ok(()), |why| Err(anyhow!("no partition was added: {why}")))
     }
 
     /// Refuses places with data, unless it is to be adopted or an earlier attempt to add the partition was interrupted.
@@ -245,6 +258,9 @@ impl<'a> Scene<'a> {
             ids.iter().copied().filter(|id| self.record.state(*id).is_some()).collect();
         let is_configured = |id: &PartitionId| self.settings.partitions.iter().any(|one| one.id == *id);
         if let Some(absent) = ids.iter().find(|id| !known.contains(id) && !is_configured(id)) {
+            if let Some(why) = self.open(&[*absent])?.first() {
+                bail!("the cluster does not have {absent} any more, but {why}");
+            }
             bail!("the cluster has no partition {absent}; it has {}", letters(&self.record.partitions()));
         }
         let rest = left(self.record.clone().without(&ids))?;
@@ -254,20 +270,16 @@ impl<'a> Scene<'a> {
             self.retire(&known)?;
         }
         self.file.write(&plan)?;
-        let mut lines = Vec::new();
-        if known.is_empty() {
-            lines.push(format!("the cluster does not have {} any more", letters(&ids)));
-        } else {
-            let open = self.await_closing(&known)?;
-            let (known, place) = (letters(&known), described(&self.cluster.bucket));
-            let advice = if open.is_empty() {
-                format!("what is left in the folder in {place} can be deleted")
-            } else {
-                format!("delete nothing in {place} yet")
-            };
-            lines.push(format!("the cluster does not have {known} any more; {advice}"));
-            lines.extend(open);
-        }
+        let open = self.await_closing(&ids)?;
+        let (letters, place) = (letters(&ids), described(&self.cluster.bucket));
+        let advice = match (open.is_empty(), known.is_empty()) {
+            (true, false) => format!("what is left in the folder in {place} can be deleted"),
+            // It need not have been one of the cluster.
+            (true, true) => "no node has it open".to_owned(),
+            (false, _) => format!("delete nothing in {place} yet"),
+        };
+        let mut lines = vec![format!("the cluster does not have {letters} any more; {advice}")];
+        lines.extend(open);
         self.done((&rest.partitions(), !known.is_empty()), &plan, lines)
     }
 
@@ -306,23 +318,27 @@ impl<'a> Scene<'a> {
         contents.refusal(id).map_or(Ok(()), |why| Err(anyhow!("{id} cannot be removed: {why}")))
     }
 
-    /// Waits until the owners have closed partitions; returns what to say of those that did not.
+    /// Waits until no node has partitions open that were removed; returns what to say of those that are.
     fn await_closing(&self, removed: &[PartitionId]) -> Result<Vec<String>> {
         let begun = Instant::now();
-        let places: Vec<_> = removed.iter().map(|id| self.cluster.partition(*id)).collect();
         loop {
-            let owners = cluster::read_owners(&*connect(&self.cluster.bucket)?, &places)
-                .with_context(|| format!("cannot read {}", described(&self.cluster.bucket)))?;
-            let owned = owners.into_iter().filter_map(|(place, owner)| match owner?.holder {
-                Holder::Owned { node, .. } => Some(format!("{node} has not closed {place} yet: see its log")),
-                Holder::Free { .. } => None,
-            });
-            let owned: Vec<String> = owned.collect();
-            if owned.is_empty() || begun.elapsed() >= CLOSED_WITHIN {
-                return Ok(owned);
+            let open = self.open(removed)?;
+            if open.is_empty() || begun.elapsed() >= CLOSED_WITHIN {
+                return Ok(open);
             }
             thread::sleep(INTERVAL);
         }
+    }
+
+    /// Returns what to say of partitions that a node may have open.
+    fn open(&self, removed: &[PartitionId]) -> Result<Vec<String>> {
+        let places: Vec<PartitionName> = removed.iter().map(|id| self.cluster.partition(*id)).collect();
+        let owners = cluster::read_owners(&*connect(&self.cluster.bucket)?, &places)
+            .with_context(|| format!("cannot read {}", described(&self.cluster.bucket)))?;
+        let leases = leases(&self.cluster.bucket)?;
+        Ok(still_open(&owners, &leases)
+            .map(|(place, node)| format!("{node} has not closed {place} yet: see its log"))
+            .collect())
     }
 
     /// Returns the configuration with the partitions of a record.
@@ -359,6 +375,20 @@ impl<'a> Scene<'a> {
         let partitions = partitions.iter().map(|id| id.letters()).collect();
         self.context.format.done(&Done { partitions, cluster_changed, config, next }, lines.join("\n"))
     }
+}
+
+/// Returns the removed partitions that a node may have open. Their owner gives them up when it has closed them. One whose process has
+/// ended has nothing open; a later membership may be that of the same process.
+fn still_open<'a>(
+    owners: &'a [(PartitionName, Option<OwnerRecord>)],
+    leases: &'a [NodeRecord],
+) -> impl Iterator<Item = (&'a PartitionName, &'a NodeName)> {
+    owners.iter().filter_map(|(place, owner)| {
+        let Holder::Owned { node, incarnation } = &owner.as_ref()?.holder else { return None };
+        let lease = leases.iter().find(|lease| lease.node == *node)?;
+        let may_run = lease.incarnation.nonce == incarnation.nonce && lease.state != NodeState::Left;
+        may_run.then_some((place, node))
+    })
 }
 
 /// Returns the record without removed partitions.
@@ -406,5 +436,43 @@ fn new_key(path: &Path, partitions: &[PartitionSettings], named: Option<&Path>) 
             }
             Ok(named.map(|named| KeySource::File(named, Exposure::Refused)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Epoch, Incarnation};
+
+    #[test]
+    fn a_process_that_may_run_may_have_it_open() {
+        let place: PartitionName = "cell/d".parse().unwrap();
+        let owned = |nonce, count| Holder::Owned {
+            node: "fs1".parse().unwrap(),
+            incarnation: Incarnation { nonce, count },
+        };
+        let lease = |state| NodeRecord {
+            node: "fs1".parse().unwrap(),
+            incarnation: Incarnation { nonce: 7, count: 2 },
+            sequence: 1,
+            state,
+            ttl: Duration::from_secs(6),
+            replaced: None,
+            addresses: Vec::new(),
+            takes_addresses: false,
+        };
+        let is_open = |holder: Holder, leases: &[NodeRecord]| {
+            let owners = [(place.clone(), Some(OwnerRecord { epoch: Epoch(3), holder }))];
+            still_open(&owners, leases).next().is_some()
+        };
+        let [live, dead, left] =
+            [NodeState::Live, NodeState::Dead, NodeState::Left].map(|state| [lease(state)]);
+        assert!(is_open(owned(7, 2), &live));
+        assert!(is_open(owned(7, 1), &live), "it has lost its lease and joined again");
+        assert!(is_open(owned(7, 2), &dead), "it may stand still");
+        assert!(!is_open(owned(7, 2), &left) && !is_open(owned(6, 1), &live), "it has ended");
+        assert!(!is_open(owned(7, 2), &[]), "it was removed");
+        assert!(!is_open(Holder::Free { successor: Some("fs1".parse().unwrap()) }, &live));
+        assert!(still_open(&[(place.clone(), None)], &live).next().is_none());
     }
 }
