@@ -54,17 +54,33 @@ impl Shares {
             format!("{node} {partitions}{databases}")
         };
         let counts: Vec<String> = self.nodes.iter().map(count).collect();
-        let is_owned =
-            |owner: &Option<NodeName>| owner.as_ref().is_some_and(|node| self.nodes.contains(node));
-        let left_out: Vec<String> =
-            self.owners.iter().filter(|(_, owner)| !is_owned(owner)).map(|(id, _)| id.to_string()).collect();
+        let left_out: Vec<String> = after
+            .iter()
+            .filter(|(_, owner)| owner.as_ref().is_none_or(|node| !self.runs(node)))
+            .map(|(id, _)| id.to_string())
+            .collect();
         let rest = match left_out.as_slice() {
             [] => String::new(),
             all => format!("; no running node owns {}", all.join(", ")),
         };
-        let alone = |node: &NodeName| format!("; {node} reaches no other node and gets none");
-        let alone = self.isolated.iter().map(alone).collect::<Vec<_>>().concat();
+        let alone = self.isolated.iter().map(|node| self.alone(node)).collect::<Vec<_>>().concat();
         format!("partitions of the running nodes: {}{rest}{alone}", counts.join(", "))
+    }
+
+    /// Whether a node runs, also if it takes nothing.
+    fn runs(&self, node: &NodeName) -> bool {
+        self.nodes.contains(node) || self.isolated.contains(node)
+    }
+
+    /// Describes a node that takes nothing.
+    fn alone(&self, node: &NodeName) -> String {
+        let owned = self.owners.iter().filter(|(_, owner)| owner.as_ref() == Some(node));
+        let databases = (self.databases.as_ref() == Some(node)).then(|| "the databases".to_owned());
+        let owned: Vec<String> = owned.map(|(id, _)| id.to_string()).chain(databases).collect();
+        if owned.is_empty() {
+            return format!("; {node} reaches no other node and gets none");
+        }
+        format!("; {node} reaches no other node, gets none, and still owns {}", owned.join(", "))
     }
 }
 
@@ -132,6 +148,22 @@ mod tests {
             described,
             "partitions of the running nodes: fs1 1, fs2 1; fs3 reaches no other node and gets none"
         );
+    }
+
+    #[test]
+    fn partitions_of_an_isolated_node_are_named() {
+        let isolated: BTreeSet<NodeName> = ["fs3".parse().unwrap()].into();
+        let owners = [("a", "fs1"), ("b", "fs1"), ("c", "fs3"), ("d", "-"), ("e", "fs3")];
+        for (databases, also) in [("fs1", ""), ("fs3", ", the databases")] {
+            let shares = Shares { isolated: isolated.clone(), ..shares(&owners, databases, "fs1 fs2") };
+            let moves = shares.moves();
+            assert!(moves.iter().all(|one| one.from.as_str() == "fs1"), "{moves:?}");
+            let described = shares.described(&moves);
+            let rest = described.split_once("; ").unwrap().1;
+            let alone =
+                format!("fs3 reaches no other node, gets none, and still owns /vicepc, /vicepe{also}");
+            assert_eq!(rest, format!("no running node owns /vicepd; {alone}"));
+        }
     }
 
     #[test]
