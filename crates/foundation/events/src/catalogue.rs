@@ -471,6 +471,9 @@ figures! {
         nodes_silent: gauge Count,
         /// Nodes that another one has found dead, and that have neither come back nor been removed.
         nodes_dead: gauge Count,
+        /// 1 while this node takes nothing and leaves the clients to the others, because it reaches none of them, or has reached one for less
+        /// than ten seconds; 0 otherwise.
+        isolated: gauge Count,
         /// Ownerships that have begun here, by what became of the owner before.
         ownerships: counters("cause", OWNERSHIP_CAUSES) Count,
         /// Ownerships that this node gave up.

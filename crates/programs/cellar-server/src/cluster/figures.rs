@@ -28,6 +28,7 @@ impl Node {
             nodes_live: nodes.live,
             nodes_silent: nodes.silent,
             nodes_dead: nodes.dead,
+            isolated: self.addresses().is_leaving().into(),
             partitions: partitions.len() as u64,
             owned: places().filter(|place| owns(place)).count() as u64,
             unserved: places().filter(is_unserved).count() as u64,
@@ -213,7 +214,9 @@ fn of_peer(peer: PeerFigures) -> NodeFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::roster;
     use cluster::{Epoch, Takeover};
+    use cluster_proto::Standing;
     use rx::PeerCounters;
     use std::time::{Duration, SystemTime};
 
@@ -224,6 +227,21 @@ mod tests {
         assert_eq!(causes, OWNERSHIP_CAUSES);
         let stages = Stage::ALL.map(|stage| format!("{stage:?}").to_lowercase());
         assert_eq!(stages[..TAKEOVER_STAGES.len()], TAKEOVER_STAGES);
+    }
+
+    /// Commands give nothing to it then.
+    #[test]
+    fn a_node_says_that_it_takes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::start(&roster::tests::settings(&folder)).unwrap().unwrap();
+        let isolated =
+            || -> Vec<u64> { node.cluster(None).rows.iter().map(|row| row.figures.isolated).collect() };
+        assert_eq!(isolated(), [0]);
+        node.addresses().set_standing(Standing::Leaves);
+        assert_eq!(isolated(), [1]);
+        node.addresses().set_standing(Standing::Serves);
+        assert_eq!(isolated(), [0]);
+        node.leave();
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::place::{ask, described, of_node, surveyed};
 use super::status::{is_owned_by, owned_by};
 use super::{Drain, Move};
 use crate::commands::Context;
+use crate::commands::stat::figures::{Source, look};
 use afs_idl::cellar::{self, GiveUpPartitionRequest};
 use anyhow::{Context as _, Result, anyhow, bail};
 use base::{AbortCode, PartitionId};
@@ -13,6 +14,8 @@ use cellar_config::{ClusterSettings, Settings};
 use cellar_server::buckets::connect;
 use cluster::{Holder, NodeName, NodeRecord, NodeSeen, NodeState, OwnerRecord, PartitionName, Survey};
 use cluster_proto::Owned;
+use events::catalogue::ClusterFigures;
+use observe::Table;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -21,7 +24,10 @@ use std::time::{Duration, Instant};
 /// For how long the new owner may take to open a partition.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Interval between two readings of the owner.
+/// For how long a node that reaches other nodes again may take nothing yet. Others have to answer it for ten seconds.
+const RETURNED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Interval between two readings of the owner, and between two questions to the new one.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// A partition that has another owner now, or the databases.
@@ -144,6 +150,7 @@ impl Found {
         let owner = &from.record.node;
         let (server, _) = ask(client, &from.record)
             .map_err(|why| anyhow!("cannot reach {owner}, which owns {what}: {why}"))?;
+        self.await_return(client, to)?;
         let connection = client.connection(server, Interface::Cellar);
         let request = GiveUpPartitionRequest { partition: what.index(), to: to.as_str().into() };
         let begun = Instant::now();
@@ -152,6 +159,18 @@ impl Found {
         let epoch = self.wait(what, to)?;
         let seconds = (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0;
         Ok(Moved { partition: what.to_string(), from: owner.to_string(), to: to.to_string(), epoch, seconds })
+    }
+
+    /// Waits until a node that has reached no other one takes again what is given up for it. Others would take it instead.
+    fn await_return(&self, client: &CellClient, to: &NodeName) -> Result<()> {
+        // One that does not answer here may do so to the others.
+        let Ok((server, _)) = ask(client, &self.live(to)?.record) else { return Ok(()) };
+        let connection = client.connection(server, Interface::Cellar);
+        let is_isolated = || {
+            let figures = look::<ClusterFigures>(&*connection, server, Source::Table(Table::Cluster));
+            figures.is_ok_and(|(rows, _)| rows.iter().any(|(_, row)| row.isolated > 0))
+        };
+        await_taker(to, (RETURNED_WITHIN, INTERVAL), is_isolated)
     }
 
     /// Waits until a node owns something; returns the epoch.
@@ -195,6 +214,25 @@ fn check_taker(node: &NodeName, isolated: &BTreeSet<NodeName>) -> Result<()> {
         bail!(
             "{node} reaches the bucket, but no other node, so it takes nothing: check the network, and the cluster's port in firewalls"
         );
+    }
+    Ok(())
+}
+
+/// Waits for this time, asking at this interval, until a node takes what is given up for it.
+fn await_taker(
+    node: &NodeName,
+    (time, interval): (Duration, Duration),
+    mut is_isolated: impl FnMut() -> bool,
+) -> Result<()> {
+    let begun = Instant::now();
+    while is_isolated() {
+        if begun.elapsed() >= time {
+            bail!(
+                "{node} takes nothing now: it reaches no other node, or has done so for less than ten seconds; nothing was moved to it. \
+                 Check the network and the log of {node}, and try again"
+            );
+        }
+        thread::sleep(interval);
     }
     Ok(())
 }
@@ -327,6 +365,23 @@ mod tests {
         let refusal = check_taker(&alone, &isolated).unwrap_err().to_string();
         assert!(refusal.starts_with("alone reaches the bucket, but no other node"), "{refusal}");
         assert!(check_taker(&nodes[0].record.node, &isolated).is_ok());
+    }
+
+    #[test]
+    fn a_node_that_comes_back_is_waited_for() {
+        let (node, second) = ("fs3".parse().unwrap(), Duration::from_secs(1));
+        let mut left = 3;
+        let returns = || {
+            left -= 1;
+            left > 0
+        };
+        await_taker(&node, (60 * second, Duration::ZERO), returns).unwrap();
+        assert_eq!(left, 0);
+        let refusal = await_taker(&node, (Duration::ZERO, second), || true).unwrap_err().to_string();
+        assert!(
+            refusal.contains("fs3 takes nothing now") && refusal.contains("nothing was moved"),
+            "{refusal}"
+        );
     }
 
     #[test]
