@@ -1,4 +1,5 @@
-//! Limits how often other nodes are asked for volumes that do not exist, which any client can name.
+//! Limits how often other nodes are asked for volumes that do not exist, which any client can name, and the bucket for leases that do
+//! not exist.
 //!
 //! Questions that find a volume are few, since the answer is remembered. So only the others count, against the address
 //! of the client and against all clients together. A client that has named only volumes that exist is never limited.

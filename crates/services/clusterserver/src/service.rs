@@ -6,6 +6,7 @@ use crate::counters::{Counters, count};
 use crate::environment::Environment;
 use crate::fronts::{Fronts, converse};
 use crate::outgoing::KEPT_BYTES_MAX;
+use crate::questions::Questions;
 use crate::scope::{self, Scope};
 use crate::streams::{Checking, Collecting};
 use crate::wire;
@@ -66,6 +67,8 @@ pub struct ClusterService {
     leases: Mutex<HashMap<Incarnation, Lease>>,
     /// Callers for which the bucket had no lease, and when it was asked; nothing waits under the lock.
     absent: Mutex<HashMap<(NodeName, Incarnation), Monotonic>>,
+    /// The questions to the bucket in vain, by the callers' addresses: one may name any membership. Nothing waits under the lock.
+    questions: Mutex<Questions>,
 }
 
 /// A lease that was valid when it was read.
@@ -107,6 +110,7 @@ impl ClusterService {
             results: Mutex::default(),
             leases: Mutex::default(),
             absent: Mutex::default(),
+            questions: Mutex::default(),
         }
     }
 
@@ -162,12 +166,11 @@ impl ClusterService {
     ) -> Result<(Incarnation, Vec<SocketAddr>), AbortCode> {
         self.trust(caller)?;
         let (name, incarnation) = wire::parse_node(node)?;
-        let now = (self.environment.now)();
+        let ip: IpAddr = caller.peer.ip();
         let addresses = match self.fresh_lease(&name, incarnation) {
             Some(addresses) => addresses,
-            None => self.read_lease(now, name.clone(), incarnation)?,
+            None => self.read_lease(ip, name.clone(), incarnation)?,
         };
-        let ip: IpAddr = caller.peer.ip();
         if addresses.iter().any(|address| address.ip() == ip) {
             return Ok((incarnation, addresses));
         }
@@ -192,16 +195,17 @@ impl ClusterService {
         Ok((front, client))
     }
 
-    /// Reads the lease of a caller. Callers without one, such as a node that was evicted and goes on, do not cause a request to the
-    /// bucket with each call.
+    /// Reads the lease of a caller at this address. Callers without one, such as a node that was evicted and goes on, do not cause a
+    /// request to the bucket with each call, whatever membership they name.
     fn read_lease(
         &self,
-        now: Monotonic,
+        ip: IpAddr,
         name: NodeName,
         incarnation: Incarnation,
     ) -> Result<Vec<SocketAddr>, AbortCode> {
-        let caller = (name, incarnation);
-        if self.absent.lock().get(&caller).is_some_and(|at| now.since(*at) < ABSENCE_FRESH) {
+        let (now, caller) = ((self.environment.now)(), (name, incarnation));
+        let is_absent = self.absent.lock().get(&caller).is_some_and(|at| now.since(*at) < ABSENCE_FRESH);
+        if is_absent || !self.questions.lock().may_ask(now, ip) {
             return Err(NO_LEASE);
         }
         let (name, _) = &caller;
@@ -210,6 +214,7 @@ impl ClusterService {
             |record: &NodeRecord| record.state == NodeState::Live && record.incarnation == incarnation;
         // A request that has failed says nothing about the lease.
         let Some(record) = record.map_err(|_| NO_LEASE)?.filter(is_lease) else {
+            self.questions.lock().was_in_vain(now, ip);
             tracing::info!(node = %name, %incarnation, "a caller says that it is a node, and has no lease");
             let mut absent = self.absent.lock();
             if absent.len() >= LEASES_MAX {

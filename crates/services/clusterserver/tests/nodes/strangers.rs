@@ -269,6 +269,25 @@ fn the_bucket_is_not_asked_for_each_call_without_a_lease() {
     assert_eq!(ask(node(0)), AbortCode(0));
 }
 
+/// A holder of the key that is no node can name a new membership, or a new name, with each call.
+#[test]
+fn the_bucket_is_not_asked_for_each_membership() {
+    let world = World::new();
+    let stranger = caller(Some("afs"), SecurityLevel::Encrypted, "127.0.7.77".parse().unwrap());
+    let here = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let ask = |caller, node| call(&world, caller, cluster::LOCATE_VOLUME, &locate(node), &[]);
+    let reads = || world.table.leases_read.load(Relaxed);
+    let (no_lease, begun, before) = (AbortCode(refusal::NO_LEASE), Instant::now(), reads());
+    for nonce_low in 0..500 {
+        assert_eq!(ask(&stranger, cluster::Node { nonce_low, ..node(1) }), no_lease);
+        let name = format!("m{nonce_low}").as_str().into();
+        assert_eq!(ask(&stranger, cluster::Node { name, ..node(0) }), no_lease);
+    }
+    let most = 21 + begun.elapsed().as_millis() as u64 / 50;
+    assert!((1..=most).contains(&(reads() - before)), "{} reads, {most} at most", reads() - before);
+    assert_eq!(ask(&here, node(0)), AbortCode(0), "a node is not refused for that");
+}
+
 /// A client that sends on after its call keeps no worker of the owner. What a repeated call has is read to its end.
 #[test]
 fn data_after_a_call_is_not_read_for_ever() {
