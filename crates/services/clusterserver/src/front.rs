@@ -76,7 +76,7 @@ pub type Handler<'h> = dyn Fn(&mut dyn CallStream) -> Result<(), AbortCode> + 'h
 pub struct Front {
     environment: Environment,
     links: Arc<Links>,
-    /// For services other than the file service.
+    /// For calls of services other than the file service, unless they go to all owners.
     patient: Links,
     places: Places,
     tally: Tally,
@@ -112,14 +112,16 @@ struct To<'t> {
     epoch: Epoch,
     /// For how long the owner may hold the call.
     wait: Duration,
+    /// Whether the call may take any time, such as the copying of a volume.
+    is_patient: bool,
     addresses: &'t [SocketAddr],
 }
 
 impl To<'_> {
-    /// To an owner that may not hold the call.
+    /// To an owner that may not hold the call. One that answers pings only is given up.
     fn at_once(owner: &Owner) -> To<'_> {
         let Owner { partition, epoch, addresses, .. } = owner;
-        To { partition, epoch: Epoch(*epoch), wait: NO_WAIT, addresses }
+        To { partition, epoch: Epoch(*epoch), wait: NO_WAIT, is_patient: false, addresses }
     }
 
     fn wait_ms(&self) -> u32 {
@@ -365,7 +367,8 @@ impl Front {
                 },
                 (Step::Send { .. }, None) => return None,
                 (Step::Send { epoch, addresses, wait, .. }, Some(partition)) => {
-                    let to = To { partition: &partition, epoch, wait, addresses: &addresses };
+                    let is_patient = passage.service.is_some();
+                    let to = To { partition: &partition, epoch, wait, is_patient, addresses: &addresses };
                     let code = match self.attempt(passage, &to, outgoing) {
                         Ok(()) => return Some(Ok(())),
                         Err(Trouble::Client(code)) => return Some(Err(code)),
@@ -438,7 +441,7 @@ impl Front {
         outgoing: &mut Outgoing<'_>,
     ) -> Result<(), Trouble> {
         let address = to.addresses.first().ok_or(Trouble::Owner(AbortCode(refusal::NOT_OWNER)))?;
-        let links = if passage.service.is_some() { &self.patient } else { &*self.links };
+        let links = if to.is_patient { &self.patient } else { &*self.links };
         let link = links.to(*address);
         if let Some((fetch, stream)) = outgoing.fetch() {
             match self.fetch(passage, to, &*link, (fetch, stream)) {

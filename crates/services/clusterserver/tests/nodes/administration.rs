@@ -1,8 +1,9 @@
 //! Calls of the volume service, as `vos` makes them, at a node that does not own the partition.
 
+use crate::failures::ENDS;
 use crate::files::{fetch, make, store};
 use crate::strangers::{caller, node};
-use crate::world::{Client, HOLD, Node, VOLUMES, World, cell, partition, root};
+use crate::world::{Client, HOLD, Node, Stuck, VOLUMES, World, cell, partition, root};
 use afs_idl::cluster::{self, refusal};
 use afs_idl::vol::{self, attach_mode, volume_flags};
 use afs_idl::{CallStream, ClientConnection, MemoryStream, fs};
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use cluster_proto::{Epoch, partition_of_transaction};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -277,6 +279,23 @@ fn a_volume_that_is_created_meanwhile_is_served() {
             fs::fetch_status(&*client.to(node), &fs::FetchStatusRequest { fid: root }).unwrap();
         }
     }
+}
+
+/// A list of all owners is that of those that answer: `vos status` does not wait for one that stands still, whose machine answers pings.
+#[test]
+fn a_node_that_stands_still_is_left_out_of_lists() {
+    let world = World::new();
+    let client = Client::start(68);
+    let vos = administer(&client, &world.nodes[0]);
+    let local = begin(&*vos, VOLUMES[0].0, 0, attach_mode::BUSY).unwrap();
+    let stuck = Stuck::start(std::net::Ipv4Addr::new(127, 0, 7, 2), cluster::SERVICE_ID);
+    world.table.addresses.lock().insert(1, stuck.address());
+    let (shown, is_shown) = channel();
+    let asked = Arc::clone(&vos);
+    thread::spawn(move || shown.send(vol::monitor(&*asked, &vol::MonitorRequest)));
+    let listed = is_shown.recv_timeout(ENDS).expect("it answers").unwrap().transactions;
+    assert_eq!(listed.iter().map(|one| one.transaction).collect::<Vec<_>>(), [local]);
+    end(&*vos, local).unwrap();
 }
 
 /// A request of another node that never ends.

@@ -58,12 +58,22 @@ struct Ways {
     idle: Duration,
 }
 
-impl Nodes for Ways {
-    fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
-        let (dead_time, idle_time) = (Some(Duration::from_secs(6)), Some(self.idle));
+impl Ways {
+    fn connection(&self, address: SocketAddr, idle_time: Option<Duration>) -> Arc<dyn ClientConnection> {
+        let dead_time = Some(Duration::from_secs(6));
         let options = ConnectOptions { dead_time, idle_time, ..ConnectOptions::default() };
         let (connector, identity) = (self.port.0.get().unwrap(), cell(SecurityLevel::Encrypted));
         connector.connect_with(Path::to(address), cluster::SERVICE_ID, Some(identity), options)
+    }
+}
+
+impl Nodes for Ways {
+    fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        self.connection(address, Some(self.idle))
+    }
+
+    fn connect_patiently(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        self.connection(address, None)
     }
 }
 
