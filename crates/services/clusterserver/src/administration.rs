@@ -45,6 +45,11 @@ pub fn kind_of_administration(service: u16, opcode: u32) -> Option<(CallKind, Re
     })
 }
 
+/// Whether data of any length follows the arguments of a call of a service other than the file service.
+pub(crate) fn carries_data(service: u16, opcode: u32) -> bool {
+    matches!((service, opcode), (vol::SERVICE_ID, vol::RESTORE) | (cellar::SERVICE_ID, cellar::TAKE_VOLUME))
+}
+
 /// Whether calls of this service are those of administration.
 pub(crate) fn is_administration(service: u16) -> bool {
     [vol::SERVICE_ID, cellar::SERVICE_ID].contains(&service)

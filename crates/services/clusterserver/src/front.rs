@@ -683,8 +683,10 @@ fn outgoing<'s>(
     mut head: Bytes,
     stream: &'s mut dyn CallStream,
 ) -> Result<Outgoing<'s>, AbortCode> {
-    if passage.service.is_some() {
-        return Ok(Outgoing::new(head, stream));
+    if let Some(service) = passage.service {
+        let outgoing = Outgoing::new(head, stream);
+        let has_data = administration::carries_data(service, passage.opcode);
+        return Ok(if has_data { outgoing } else { outgoing.without_data() });
     }
     if let Some(bytes) = Store::request_bytes(passage.opcode) {
         scope::more(&mut head, bytes, stream)?;
@@ -697,5 +699,5 @@ fn outgoing<'s>(
         Some(bytes) if !scope::more(&mut head, bytes + 1, stream)? => Fetch::of(&head),
         _ => None,
     };
-    Ok(Outgoing::of_fetch(head, stream, fetch))
+    Ok(Outgoing::of_fetch(head, stream, fetch).without_data())
 }

@@ -29,6 +29,8 @@ pub(crate) struct Outgoing<'s> {
     stream: &'s mut dyn CallStream,
     kept: Vec<Bytes>,
     kept_bytes: usize,
+    /// Maximum size of the request.
+    bytes_max: usize,
     is_complete: bool,
     has_replied: bool,
     fetch: Option<Fetch>,
@@ -46,6 +48,7 @@ impl<'s> Outgoing<'s> {
             stream,
             kept_bytes,
             kept,
+            bytes_max: usize::MAX,
             is_complete: false,
             has_replied: false,
             fetch: None,
@@ -70,6 +73,12 @@ impl<'s> Outgoing<'s> {
         store: Option<Store>,
     ) -> Outgoing<'s> {
         Outgoing { store, ..Outgoing::new(head, stream) }
+    }
+
+    /// Refuses a request that is longer than any without data: its owner may have answered long since, and a client may send on for
+    /// ever.
+    pub(crate) fn without_data(self) -> Outgoing<'s> {
+        Outgoing { bytes_max: KEPT_BYTES_MAX, ..self }
     }
 
     /// Returns the store whose data is to be written to the bucket.
@@ -147,6 +156,9 @@ impl<'s> Outgoing<'s> {
             self.is_complete = piece.is_empty();
             if !self.is_complete {
                 self.keep(&piece);
+                if self.kept_bytes > self.bytes_max {
+                    return Err(Trouble::Client(AbortCode::RXGEN_SS_UNMARSHAL));
+                }
                 call.write(piece).map_err(owner)?;
             }
         }

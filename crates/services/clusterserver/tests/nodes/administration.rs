@@ -10,6 +10,7 @@ use afs_idl::{CallStream, ClientConnection, MemoryStream, fs};
 use base::{AbortCode, CallContext, SecurityLevel};
 use bytes::Bytes;
 use cluster_proto::{Epoch, partition_of_transaction};
+use clusterserver::Way;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -325,6 +326,29 @@ impl CallStream for Endless {
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
         self.request.write(data)
     }
+}
+
+/// Nor does a client keep a worker of its front, whose owner has answered already.
+#[test]
+fn no_call_without_data_is_passed_on_for_ever() {
+    let world = World::new();
+    let ann = Client::start(69);
+    let mallory =
+        base::Caller { peer: ann.address(), ..caller(None, SecurityLevel::Clear, ann.address().ip()) };
+    let front = &world.nodes[0].front;
+    let endless = |request: Vec<u8>| Endless { request: MemoryStream::new(&request, 1444), rest: 0 };
+    let malformed = Err(AbortCode::RXGEN_SS_UNMARSHAL);
+    let request = vol::ListVolumesRequest { partition: 1, flags: 1 };
+    let mut stream = endless([xdr::to_vec(&vol::LIST_VOLUMES), xdr::to_vec(&request)].concat());
+    let here = |_: &mut dyn CallStream| panic!("it is for the other node");
+    let service = (vol::SERVICE_ID, (|_| true) as fn(u32) -> bool);
+    assert_eq!(front.administer(service, &CallContext::new(&mallory), &mut stream, &here), malformed);
+    let request = fs::FetchStatusRequest { fid: root(1) };
+    let mut stream = endless([xdr::to_vec(&fs::FETCH_STATUS), xdr::to_vec(&request)].concat());
+    let Way::Ended(ended) = front.route(&CallContext::new(&mallory), &mut stream) else {
+        panic!("it is for the other node")
+    };
+    assert_eq!(ended, malformed);
 }
 
 /// A node that sends on after a call keeps no worker of the owner, whatever the call is. The data of a restore is no such rest.
