@@ -169,7 +169,9 @@ impl Hosts {
                 self.probe(&probe);
                 Ok(())
             }
-            Task::Deliver(delivery) => self.send(delivery, self.config.break_patience).map_err(refusal),
+            Task::Deliver(delivery) => {
+                self.send(delivery, self.config.break_patience).map(drop).map_err(refusal)
+            }
             Task::Evict(delivery) => {
                 _ = self.send(delivery, self.config.break_patience);
                 Ok(())
@@ -258,11 +260,12 @@ impl Hosts {
         Identification { uuid, addresses, capabilities }
     }
 
-    /// Sends one message, also to other addresses of the host if necessary.
+    /// Sends one message, also to other addresses of the host if necessary. Returns whether it was received: if not, the host was
+    /// removed meanwhile.
     ///
     /// # Errors
     /// The code of the last attempt, if the host has still not received it.
-    fn send(&self, mut delivery: Delivery, patience: Duration) -> Result<(), AbortCode> {
+    fn send(&self, mut delivery: Delivery, patience: Duration) -> Result<bool, AbortCode> {
         loop {
             let begun = LINES.wants(Event::Callback).then(|| self.clock.monotonic());
             waits::probes::callback_send(delivery.address);
@@ -279,9 +282,10 @@ impl Hosts {
                 self.leave_line(&delivery, outcome, begun);
             }
             match delivered {
-                Delivered::Done | Delivered::Forgotten => return Ok(()),
+                Delivered::Done => return Ok(true),
+                Delivered::Forgotten => return Ok(false),
                 Delivered::Retry(next) => delivery = *next,
-                Delivered::Delayed => return sent,
+                Delivered::Delayed => return sent.map(|()| false),
             }
         }
     }
@@ -370,7 +374,7 @@ impl Hosts {
     pub(crate) fn send_resets(&self, owed: OwedResets, done: &(dyn Fn(SocketAddr, bool) + Sync)) {
         let send = |reset: Delivery| {
             let address = reset.address;
-            done(address, self.send(reset, self.config.reset_patience).is_ok());
+            done(address, self.send(reset, self.config.reset_patience) == Ok(true));
         };
         each(owed.resets, self.config.reset_threads_max, send);
         drop(owed.takeover);

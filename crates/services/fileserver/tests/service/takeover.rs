@@ -222,6 +222,22 @@ fn any_client_at_a_listed_address_is_reset() {
     assert_eq!(world.heard(), ["carol forgets all", "carol is probed"]);
 }
 
+/// Carol has alice's address, and has called before alice's reset was sent.
+#[test]
+fn an_unanswered_reset_of_a_removed_host_does_not_count() {
+    let world = world();
+    let alice = world.client("alice", 1);
+    world.status(&alice, root()).unwrap();
+    let home = alice.caller.peer;
+    let (next, _, listed) = next(&world);
+    let resets = next.server.owe_resets(&listed);
+    world.moved(&alice, "10.9.9.9:7001".parse().unwrap());
+    let carol = next.moved(&world.client("carol", 3), home);
+    next.status(&carol, root()).unwrap();
+    carol.station.set_reachable(false);
+    next.server.send_resets(resets, &|address, is_reset| assert_eq!((address, is_reset), (home, false)));
+}
+
 /// A restarted server has its own list.
 #[test]
 fn an_old_client_is_reset_in_its_own_way() {
