@@ -1,6 +1,6 @@
 //! One client host: its identity, its address, and its undelivered messages.
 
-use crate::config::CallbackConfig;
+use crate::config::{ADDRESS_HELD, CallbackConfig};
 use crate::ranking::{Class, Rank};
 use base::{Fid, HostUuid, Monotonic};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -135,6 +135,12 @@ impl Host {
     /// Whether its calls can be executed immediately: there is nothing to send or check first.
     pub(crate) fn is_owed_nothing(&self) -> bool {
         !self.busy && !self.newcomer && !self.away && self.needs_reset.is_none() && self.delayed.is_empty()
+    }
+
+    /// Whether another client may have its address by now. One that is known only from the list of an earlier server may have left
+    /// long ago.
+    pub(crate) fn may_have_left(&self, now: Monotonic) -> bool {
+        self.connections.is_empty() || now.since(self.last_call) >= ADDRESS_HELD
     }
 
     /// Records a call. Returns whether the host's position in the order of eviction has changed.

@@ -133,7 +133,7 @@ pub enum Check {
     After,
 }
 
-/// A message in flight to one host.
+/// A message to one host. Ask [`Callbacks::check`](crate::Callbacks::check) when it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// The host whose promises the message concerns.
@@ -142,9 +142,6 @@ pub struct Delivery {
     pub address: SocketAddr,
     /// The host's UUID.
     pub uuid: Option<HostUuid>,
-    /// Whether to check that a client with this UUID answers at the address (ProbeUuid): messages name no recipient, and
-    /// another client accepts them. If it does not answer, the message counts as missed.
-    pub check: Check,
     /// The message to send.
     pub message: Message,
     /// Set if the message goes to an address other than the host's own.
@@ -153,6 +150,8 @@ pub struct Delivery {
     pub(crate) stand_ins: Vec<StandIn>,
     /// Whether a stand-in has received it.
     pub(crate) heard: bool,
+    /// Whether whichever client is at the host's own address must get it.
+    pub(crate) for_anyone: bool,
     pub(crate) sequence: u64,
     pub(crate) exclusive: bool,
 }

@@ -178,7 +178,7 @@ impl World {
         let reached = loop {
             let is_there = self.answers(delivery.address, Some(delivery.uuid));
             let answers = self.answers(delivery.address, None);
-            let (received, reached) = match delivery.check {
+            let (received, reached) = match self.callbacks.check(self.now, &delivery) {
                 Check::Unneeded => (answers, answers),
                 Check::Before => (is_there, is_there),
                 Check::After => (answers, is_there),
@@ -189,7 +189,7 @@ impl World {
             } else if !received {
                 silent.extend(self.owner(delivery.address));
             }
-            match self.callbacks.delivered(self.now, &delivery, reached) {
+            match self.callbacks.delivered(&delivery, reached) {
                 Delivered::Done | Delivered::Forgotten => break true,
                 Delivered::Retry(next) => delivery = *next,
                 Delivered::Delayed => break false,
@@ -199,6 +199,19 @@ impl World {
             self.clients[lost].in_contact = false;
         }
         reached
+    }
+
+    /// Sends deliveries one after the other. Now and then one is sent so late that another client has its address by then.
+    fn send_in_turn(&mut self, deliveries: Vec<Delivery>) {
+        for delivery in deliveries {
+            if self.random.random_bool(0.05)
+                && let Some(there) = self.owner(delivery.address)
+            {
+                let next = self.random.random_range(0..CLIENTS);
+                self.take_address_of(next, there);
+            }
+            self.send(delivery);
+        }
     }
 
     fn identify(&mut self, address: SocketAddr, connection: u64, may_reset: bool) -> bool {
@@ -383,13 +396,11 @@ impl World {
         let fid = self.fid();
         *self.versions.entry(fid).or_default() += 1;
         let deliveries = if fid.volume == READ_ONLY {
-            self.callbacks.break_volume(self.now, READ_ONLY)
+            self.callbacks.break_volume(READ_ONLY)
         } else {
-            self.callbacks.break_files(self.now, &[fid], Some(host))
+            self.callbacks.break_files(&[fid], Some(host))
         };
-        for delivery in deliveries {
-            self.send(delivery);
-        }
+        self.send_in_turn(deliveries);
         let version = self.versions[&fid];
         if let Some(own) = self.clients[client].cache.get_mut(&fid) {
             own.0 = version;
@@ -401,9 +412,8 @@ impl World {
     fn release(&mut self) {
         let fid = self.fid();
         *self.versions.entry(fid).or_default() += 1;
-        for delivery in self.callbacks.break_volume(self.now, fid.volume) {
-            self.send(delivery);
-        }
+        let deliveries = self.callbacks.break_volume(fid.volume);
+        self.send_in_turn(deliveries);
         self.assert_reachable_fresh();
     }
 
@@ -412,9 +422,8 @@ impl World {
         self.callbacks = Callbacks::new(config());
         let listed: Vec<_> = self.listed.iter().map(|(address, (uuid, _))| (*address, *uuid)).collect();
         self.hosts_max = config().hosts_max.max(listed.len());
-        for reset in self.callbacks.owe_resets(self.now, listed) {
-            self.send(reset);
-        }
+        let resets = self.callbacks.owe_resets(self.now, listed);
+        self.send_in_turn(resets);
         self.assert_reachable_fresh();
     }
 

@@ -274,7 +274,7 @@ impl Hosts {
                 tracing::info!(address = %delivery.address, %code, "a client was not reached; it will be \
                     notified later");
             }
-            let delivered = self.state.lock().delivered(self.clock.monotonic(), &delivery, sent.is_ok());
+            let delivered = self.state.lock().delivered(&delivery, sent.is_ok());
             self.reports.report();
             let outcome = outcome(&delivered);
             waits::probes::callback_end(delivery.address, outcome.unwrap_or("elsewhere"));
@@ -311,7 +311,8 @@ impl Hosts {
     }
 
     fn call(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
-        match delivery.check {
+        let check = self.state.lock().check(self.clock.monotonic(), delivery);
+        match check {
             Check::Unneeded => self.transmit(delivery, patience),
             Check::Before => {
                 self.check_recipient(delivery, patience)?;
@@ -393,11 +394,10 @@ impl Hosts {
 
     /// Breaks the promises on `others` for every host except `except`, and those on `everyone` for all.
     pub(crate) fn break_files(&self, others: &[Fid], everyone: &[Fid], except: HostId) {
-        let now = self.clock.monotonic();
         let mut state = self.state.lock();
-        let mut deliveries = state.break_files(now, others, Some(except));
+        let mut deliveries = state.break_files(others, Some(except));
         if !everyone.is_empty() {
-            deliveries.extend(state.break_files(now, everyone, None));
+            deliveries.extend(state.break_files(everyone, None));
         }
         drop(state);
         self.send_all(deliveries);

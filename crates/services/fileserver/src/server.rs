@@ -92,8 +92,7 @@ impl FileServer {
     /// removed. Returns when every client has been notified or has timed out, also those that are being reset after a
     /// takeover.
     pub fn volume_changed(&self, volume: VolumeId) {
-        let now = self.clock().monotonic();
-        let deliveries = self.hosts.state().break_volume(now, volume);
+        let deliveries = self.hosts.state().break_volume(volume);
         self.hosts.send_all(deliveries);
         self.hosts.await_resets();
     }

@@ -21,7 +21,7 @@ pub(crate) fn host(callbacks: &mut Callbacks, number: u16) -> Result<HostId, Box
     match callbacks.arrive(now, address, number.into(), true) {
         Arrival::Ready(id) => Ok(id),
         Arrival::First(Task::Deliver(delivery)) => {
-            callbacks.delivered(now, &delivery, true);
+            callbacks.delivered(&delivery, true);
             Ok(delivery.host)
         }
         other => Err(format!("{other:?}").into()),

@@ -70,10 +70,10 @@ impl Callbacks {
         {
             return arrival;
         }
-        self.admit_checked(now, id)
+        self.admit_checked(id)
     }
 
-    fn admit_checked(&mut self, now: Monotonic, id: HostId) -> Arrival {
+    fn admit_checked(&mut self, id: HostId) -> Arrival {
         let host = self.host_mut(id);
         let message = if host.needs_reset.is_some() {
             Message::Reset
@@ -89,7 +89,7 @@ impl Callbacks {
             Message::Break(host.delayed.keys().take(BULK_FIDS_MAX).copied().collect())
         };
         host.busy = true;
-        let delivery = Delivery { exclusive: true, ..self.delivery(now, id, message) };
+        let delivery = Delivery { exclusive: true, ..self.delivery(id, message) };
         Arrival::First(Task::Deliver(delivery))
     }
 
@@ -101,7 +101,7 @@ impl Callbacks {
             let twins = self.twins_of(id).filter(|twin| !self.hosts[*twin].busy);
             let least =
                 twins.min_by_key(|twin| (self.hosts[*twin].rank.class, self.hosts[*twin].last_call))?;
-            if let Some(arrival) = self.evict(now, least) {
+            if let Some(arrival) = self.evict(least) {
                 return Some(arrival);
             }
         }
@@ -158,7 +158,7 @@ impl Callbacks {
             return Arrival::Refuse(refusal);
         }
         let is_known = self.by_address.contains_key(&peer);
-        if !is_known && let Some(arrival) = self.make_host_room(now, peer.ip()) {
+        if !is_known && let Some(arrival) = self.make_host_room(peer.ip()) {
             return arrival;
         }
         match self.identifying.begin(&self.config, now, peer, is_known) {

@@ -1,8 +1,7 @@
 //! Changes that break promises, and the outcome of their messages.
 
 use super::{Callbacks, whole};
-use crate::config::ADDRESS_HELD;
-use crate::host::{Host, HostId, Reached};
+use crate::host::{HostId, Reached};
 use crate::message::{Check, Delivered, Delivery, Message, StandIn};
 use crate::strays::Stray;
 use base::limits::BULK_FIDS_MAX;
@@ -18,26 +17,25 @@ const STAND_INS_MAX: usize = 3;
 impl Callbacks {
     /// Breaks the promises on `fids`, which `except` has changed. All returned messages must be sent and
     /// reported before the change is acknowledged.
-    pub fn break_files(&mut self, now: Monotonic, fids: &[Fid], except: Option<HostId>) -> Vec<Delivery> {
+    pub fn break_files(&mut self, fids: &[Fid], except: Option<HostId>) -> Vec<Delivery> {
         let mut broken: BTreeMap<HostId, Vec<Fid>> = BTreeMap::new();
         for &fid in fids {
             for holder in self.promises.holders(fid).filter(|holder| Some(*holder) != except) {
                 broken.entry(holder).or_default().push(fid);
             }
         }
-        self.break_promises(now, broken, except)
+        self.break_promises(broken, except)
     }
 
     /// Breaks all promises in `volume`, which may have changed or been deleted.
-    pub fn break_volume(&mut self, now: Monotonic, volume: VolumeId) -> Vec<Delivery> {
+    pub fn break_volume(&mut self, volume: VolumeId) -> Vec<Delivery> {
         let holders = self.promises.volume_holders(volume);
         let broken = holders.into_iter().map(|host| (host, vec![whole(volume)])).collect();
-        self.break_promises(now, broken, None)
+        self.break_promises(broken, None)
     }
 
     fn break_promises(
         &mut self,
-        now: Monotonic,
         broken: BTreeMap<HostId, Vec<Fid>>,
         except: Option<HostId>,
     ) -> Vec<Delivery> {
@@ -51,20 +49,20 @@ impl Callbacks {
                 self.delay(id, &fids, sequence);
             }
             for part in fids.chunks(BULK_FIDS_MAX) {
-                let delivery = Delivery { sequence, ..self.delivery(now, id, Message::Break(part.to_vec())) };
-                let delivery = if up { Some(delivery) } else { self.redirect(now, delivery) };
+                let delivery = Delivery { sequence, ..self.delivery(id, Message::Break(part.to_vec())) };
+                let delivery = if up { Some(delivery) } else { self.redirect(delivery) };
                 self.counters.deliveries_under_way -= u64::from(delivery.is_none());
                 deliveries.extend(delivery);
             }
         }
         // Last, because delaying breaks may have made resets necessary.
-        deliveries.extend(self.resets_owed(now, except));
+        deliveries.extend(self.resets_owed(except));
         deliveries
     }
 
-    fn resets_owed(&mut self, now: Monotonic, except: Option<HostId>) -> Vec<Delivery> {
+    fn resets_owed(&mut self, except: Option<HostId>) -> Vec<Delivery> {
         let owing: Vec<HostId> = self.owing.all().filter(|id| Some(*id) != except).collect();
-        let mut resets: Vec<_> = owing.into_iter().map(|id| self.delivery(now, id, Message::Reset)).collect();
+        let mut resets: Vec<_> = owing.into_iter().map(|id| self.delivery(id, Message::Reset)).collect();
         let strays: Vec<_> = self.strays.all().collect();
         resets.extend(strays.into_iter().map(|(address, stray)| self.stray_reset(address, stray)));
         resets
@@ -76,51 +74,57 @@ impl Callbacks {
             host: stray.host,
             address,
             uuid: Some(stray.uuid),
-            check: Check::Before,
             message: Message::Reset,
             stand_in: Some(StandIn::Reported(address)),
             stand_ins: Vec::new(),
             heard: false,
+            for_anyone: false,
             sequence: self.sequence,
             exclusive: false,
         }
     }
 
-    pub(super) fn delivery(&mut self, now: Monotonic, id: HostId, message: Message) -> Delivery {
+    pub(super) fn delivery(&mut self, id: HostId, message: Message) -> Delivery {
         self.counters.deliveries_under_way += 1;
         let host = &self.hosts[id];
         Delivery {
             host: id,
             address: host.address,
             uuid: host.uuid,
-            check: self.check(now, id),
             message,
             stand_in: None,
             stand_ins: Vec::new(),
             heard: false,
+            for_anyone: false,
             sequence: self.sequence,
             exclusive: false,
         }
     }
 
-    /// Returns when to check which client is at the address of a host: another one that has it by now would accept messages
-    /// in its place. A host that is known only from the list of an earlier server may have left long ago.
-    fn check(&self, now: Monotonic, id: HostId) -> Check {
-        let host = self.hosts.get(id).filter(|host| host.uuid.is_some());
-        let may_have_left =
-            |host: &Host| host.connections.is_empty() || now.since(host.last_call) >= ADDRESS_HELD;
-        if host.is_some_and(may_have_left) { Check::Before } else { Check::Unneeded }
+    /// Returns when to check that the client with the delivery's UUID answers at its address (ProbeUuid). Messages name no
+    /// recipient, and another client that has the address by now would accept them. If the client does not answer, the message
+    /// counts as missed. To be called when the delivery is sent, which may be long after it was made.
+    pub fn check(&self, now: Monotonic, delivery: &Delivery) -> Check {
+        let id = match delivery.stand_in {
+            Some(StandIn::Reported(_)) => return Check::Before,
+            Some(StandIn::Twin(twin, _)) => twin,
+            None => delivery.host,
+        };
+        if delivery.uuid.is_none() || self.hosts.get(id).is_some_and(|host| !host.may_have_left(now)) {
+            return Check::Unneeded;
+        }
+        if delivery.for_anyone && delivery.is_at_home() { Check::After } else { Check::Before }
     }
 
     /// Reports whether a delivery was received. Returns how to proceed.
-    pub fn delivered(&mut self, now: Monotonic, delivery: &Delivery, reached: bool) -> Delivered {
+    pub fn delivered(&mut self, delivery: &Delivery, reached: bool) -> Delivered {
         match delivery.stand_in {
-            Some(stand_in) => self.delivered_elsewhere(now, delivery, stand_in, reached),
-            None => self.delivered_home(now, delivery, reached),
+            Some(stand_in) => self.delivered_elsewhere(delivery, stand_in, reached),
+            None => self.delivered_home(delivery, reached),
         }
     }
 
-    fn delivered_home(&mut self, now: Monotonic, delivery: &Delivery, reached: bool) -> Delivered {
+    fn delivered_home(&mut self, delivery: &Delivery, reached: bool) -> Delivered {
         let Some(host) = self.hosts.get_mut(delivery.host) else {
             self.end_delivery(reached);
             return if reached { Delivered::Done } else { Delivered::Forgotten };
@@ -139,7 +143,7 @@ impl Callbacks {
         }
         self.missed(delivery.host, delivery);
         if !delivery.exclusive
-            && let Some(next) = self.redirect(now, delivery.clone())
+            && let Some(next) = self.redirect(delivery.clone())
         {
             return Delivered::Retry(Box::new(next));
         }
@@ -149,13 +153,7 @@ impl Callbacks {
 
     /// Handles a delivery to a stand-in. The host's own messages stay pending, since it is not proven that
     /// both are the same client.
-    fn delivered_elsewhere(
-        &mut self,
-        now: Monotonic,
-        delivery: &Delivery,
-        stand_in: StandIn,
-        reached: bool,
-    ) -> Delivered {
+    fn delivered_elsewhere(&mut self, delivery: &Delivery, stand_in: StandIn, reached: bool) -> Delivered {
         self.note_reached(delivery.uuid, delivery.address, reached);
         match stand_in {
             StandIn::Twin(twin, _) if self.hosts.contains(twin) => {
@@ -171,7 +169,7 @@ impl Callbacks {
             _ => {}
         }
         let heard = delivery.heard || reached;
-        if let Some(next) = self.next_stand_in(now, Delivery { heard, ..delivery.clone() }) {
+        if let Some(next) = next_stand_in(Delivery { heard, ..delivery.clone() }) {
             return Delivered::Retry(Box::new(next));
         }
         self.end_delivery(heard);
@@ -187,25 +185,12 @@ impl Callbacks {
 
     /// Returns the same message for other addresses where the client of an unresponsive host may be, if there
     /// are any.
-    fn redirect(&mut self, now: Monotonic, delivery: Delivery) -> Option<Delivery> {
+    fn redirect(&mut self, delivery: Delivery) -> Option<Delivery> {
         let stand_ins = self.stand_ins(delivery.host);
         let reported: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
         // Related hosts that get no copy must be reset instead.
         self.reset_kin(delivery.host, &reported, delivery.sequence);
-        self.next_stand_in(now, Delivery { stand_ins, ..delivery })
-    }
-
-    /// Returns the delivery to the next stand-in.
-    fn next_stand_in(&self, now: Monotonic, mut delivery: Delivery) -> Option<Delivery> {
-        if delivery.stand_ins.is_empty() {
-            return None;
-        }
-        let next = delivery.stand_ins.remove(0);
-        let (address, check) = match next {
-            StandIn::Twin(twin, address) => (address, self.check(now, twin)),
-            StandIn::Reported(address) => (address, Check::Before),
-        };
-        Some(Delivery { address, check, stand_in: Some(next), exclusive: false, ..delivery })
+        next_stand_in(Delivery { stand_ins, ..delivery })
     }
 
     /// Returns the addresses where the client of a host may also be: first hosts that it reported itself,
@@ -296,6 +281,16 @@ impl Callbacks {
             }
         }
     }
+}
+
+/// Returns the delivery to the next stand-in.
+fn next_stand_in(mut delivery: Delivery) -> Option<Delivery> {
+    if delivery.stand_ins.is_empty() {
+        return None;
+    }
+    let next = delivery.stand_ins.remove(0);
+    let (StandIn::Twin(_, address) | StandIn::Reported(address)) = next;
+    Some(Delivery { address, stand_in: Some(next), exclusive: false, ..delivery })
 }
 
 fn twin_of(stand_in: &StandIn) -> Option<HostId> {

@@ -21,7 +21,7 @@ const FAILURE_REMEMBERED: Duration = Duration::from_secs(10 * 60);
 impl Callbacks {
     /// Makes room for a host at `ip`. Returns `None` if there is room now. An address with too many hosts
     /// loses one of its own.
-    pub(super) fn make_host_room(&mut self, now: Monotonic, ip: IpAddr) -> Option<Arrival> {
+    pub(super) fn make_host_room(&mut self, ip: IpAddr) -> Option<Arrival> {
         let is_idle = |id: &HostId| !self.hosts[*id].busy;
         let share = self.config.hosts_per_ip(self.hosts.len());
         let least = if self.ranking.count_at(ip) >= share {
@@ -32,11 +32,11 @@ impl Callbacks {
             return None;
         };
         let Some(least) = least else { return Some(Arrival::Refuse(Refusal::Busy)) };
-        self.evict(now, least)
+        self.evict(least)
     }
 
     /// Removes a host. One that is up and holds promises must be reset first.
-    pub(super) fn evict(&mut self, now: Monotonic, id: HostId) -> Option<Arrival> {
+    pub(super) fn evict(&mut self, id: HostId) -> Option<Arrival> {
         if !self.hosts[id].up {
             self.drop_unnotified(id);
             return None;
@@ -47,7 +47,7 @@ impl Callbacks {
         }
         self.clear_host(id);
         self.host_mut(id).busy = true;
-        let delivery = Delivery { exclusive: true, ..self.delivery(now, id, Message::Reset) };
+        let delivery = Delivery { exclusive: true, ..self.delivery(id, Message::Reset) };
         Some(Arrival::First(Task::Evict(delivery)))
     }
 
@@ -84,7 +84,7 @@ impl Callbacks {
             let was_up = self.hosts[id].up;
             self.clear_host(id);
             if was_up {
-                deliveries.push(self.delivery(now, id, Message::Reset));
+                deliveries.push(self.delivery(id, Message::Reset));
             }
             // Changes do not wait for its reset, so that no further one at its address is cleared without need.
             if was_up && !self.owing.contains(id) && self.used() <= max {

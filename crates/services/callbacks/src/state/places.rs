@@ -2,7 +2,7 @@
 
 use super::Callbacks;
 use crate::host::{Host, HostId, Identification, Reached};
-use crate::message::{Asked, Check, Delivery, Message, Probe, Refusal};
+use crate::message::{Asked, Delivery, Message, Probe, Refusal};
 use crate::strays::Stray;
 use crate::twins::SharedUuid;
 use base::{HostUuid, Monotonic};
@@ -150,9 +150,7 @@ impl Callbacks {
             let id = known.unwrap_or_else(|| self.place(now, address, uuid).0);
             // Not `need_reset`: changes of other volumes need not wait for this.
             self.host_mut(id).needs_reset = Some(sequence);
-            let reset = self.delivery(now, id, Message::Reset);
-            let check = if reset.check == Check::Unneeded { Check::Unneeded } else { Check::After };
-            Delivery { check, ..reset }
+            Delivery { for_anyone: true, ..self.delivery(id, Message::Reset) }
         };
         hosts.into_iter().map(owe).collect()
     }

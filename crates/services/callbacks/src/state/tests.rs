@@ -30,7 +30,7 @@ fn enter(callbacks: &mut Callbacks, host: u8) -> HostId {
     let Arrival::First(Task::Deliver(reset)) = callbacks.arrive(at, address(host), 1, true) else { panic!() };
     assert_eq!((&reset.message, reset.address), (&Message::Reset, address(host)));
     assert_eq!(callbacks.arrive(at, address(host), 1, true), Arrival::Wait);
-    assert_eq!(callbacks.delivered(SOON, &reset, true), Delivered::Done);
+    assert_eq!(callbacks.delivered(&reset, true), Delivered::Done);
     match callbacks.arrive(at, address(host), 1, true) {
         Arrival::Ready(id) => id,
         other => panic!("{other:?}"),
@@ -63,8 +63,8 @@ fn only_hosts_in_good_standing_take_the_fast_path() {
     assert_eq!(callbacks.arrive(Monotonic(100_000_000_000), address(1), 1, true), Arrival::Ready(host));
     assert_eq!(at_once(&mut callbacks), Some((host, 0)));
     promise(&mut callbacks, host, 2);
-    let lost = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
-    assert_eq!(callbacks.delivered(SOON, &lost, false), Delivered::Delayed);
+    let lost = callbacks.break_files(&[fid(2)], None).remove(0);
+    assert_eq!(callbacks.delivered(&lost, false), Delivered::Delayed);
     assert_eq!(at_once(&mut callbacks), None, "it has not heard of the change");
 }
 
@@ -73,12 +73,12 @@ fn a_second_change_waits_for_a_break_of_its_own() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let host = enter(&mut callbacks, 1);
     promise(&mut callbacks, host, 2);
-    let first = callbacks.break_files(SOON, &[fid(2)], None);
-    let second = callbacks.break_files(SOON, &[fid(2)], None);
+    let first = callbacks.break_files(&[fid(2)], None);
+    let second = callbacks.break_files(&[fid(2)], None);
     assert_eq!((first.len(), second.len()), (1, 1));
-    callbacks.delivered(SOON, &first[0], true);
+    callbacks.delivered(&first[0], true);
     assert!(!callbacks.holds(host, fid(2)));
-    assert!(callbacks.break_files(SOON, &[fid(2)], None).is_empty());
+    assert!(callbacks.break_files(&[fid(2)], None).is_empty());
 }
 
 #[test]
@@ -86,9 +86,9 @@ fn a_promise_renewed_while_it_is_broken_stands() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let host = enter(&mut callbacks, 1);
     promise(&mut callbacks, host, 2);
-    let breaking = callbacks.break_files(SOON, &[fid(2)], None);
+    let breaking = callbacks.break_files(&[fid(2)], None);
     promise(&mut callbacks, host, 2);
-    callbacks.delivered(SOON, &breaking[0], true);
+    callbacks.delivered(&breaking[0], true);
     assert!(callbacks.holds(host, fid(2)));
 }
 
@@ -102,11 +102,11 @@ fn a_cleared_host_counts_as_holding_everything_until_it_knows() {
     assert_eq!(resets.len(), 1);
     assert_eq!((resets[0].host, &resets[0].message), (idle, &Message::Reset));
     // Before any change is acknowledged, the cleared host must be reset.
-    let deliveries = callbacks.break_files(SOON, &[fid(100)], Some(busy));
+    let deliveries = callbacks.break_files(&[fid(100)], Some(busy));
     assert_eq!(deliveries.len(), 1);
     assert_eq!((deliveries[0].host, &deliveries[0].message), (idle, &Message::Reset));
-    callbacks.delivered(SOON, &deliveries[0], true);
-    assert!(callbacks.break_files(SOON, &[fid(100)], Some(busy)).is_empty());
+    callbacks.delivered(&deliveries[0], true);
+    assert!(callbacks.break_files(&[fid(100)], Some(busy)).is_empty());
     assert_eq!(callbacks.counters().cleared_idle_host, 1);
 }
 
@@ -119,7 +119,7 @@ fn breaks_of_many_files_are_cut_into_calls_of_fifty() {
         callbacks.promise(Monotonic(0), host, *fid, CallbackKind::File);
     }
     let sizes: Vec<usize> = callbacks
-        .break_files(SOON, &fids, None)
+        .break_files(&fids, None)
         .iter()
         .map(|delivery| match &delivery.message {
             Message::Break(fids) => fids.len(),
@@ -137,9 +137,9 @@ fn breaks_to_a_forgotten_host_are_counted_by_outcome() {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let host = enter(&mut callbacks, 1);
         promise(&mut callbacks, host, 2);
-        let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
+        let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
         callbacks.drop_host(host);
-        assert_eq!(callbacks.delivered(SOON, &breaking, reached), reported);
+        assert_eq!(callbacks.delivered(&breaking, reached), reported);
         let Counters { breaks_delivered, breaks_failed, deliveries_under_way, .. } = callbacks.counters();
         // The first message was the reset.
         assert_eq!((breaks_delivered, breaks_failed, deliveries_under_way), (counted.0, counted.1, 0));
@@ -199,7 +199,7 @@ fn enter_as(
                 callbacks.probed(now, &probe, alive);
             }
             Arrival::First(Task::Deliver(delivery) | Task::Evict(delivery)) => {
-                callbacks.delivered(SOON, &delivery, true);
+                callbacks.delivered(&delivery, true);
             }
             other => panic!("{other:?}"),
         }
@@ -217,9 +217,9 @@ fn a_uuid_named_elsewhere_takes_nothing() {
     callbacks.give_up_all(thief);
     assert!(callbacks.holds(victim, fid(2)));
     assert_eq!(callbacks.counters().give_ups_ignored, 2);
-    let deliveries = callbacks.break_files(SOON, &[fid(2)], Some(thief));
+    let deliveries = callbacks.break_files(&[fid(2)], Some(thief));
     assert_eq!(deliveries.iter().map(|delivery| delivery.address).collect::<Vec<_>>(), [address(1)]);
-    assert_eq!(callbacks.delivered(SOON, &deliveries[0], true), Delivered::Done);
+    assert_eq!(callbacks.delivered(&deliveries[0], true), Delivered::Done);
 }
 
 #[test]
@@ -228,10 +228,10 @@ fn an_impostor_cannot_consume_a_break() {
     let (victim, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
     promise(&mut callbacks, victim, 2);
     enter_as(&mut callbacks, at(2), address(66), said(1, &[address(1)]), true);
-    let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
-    let Delivered::Retry(copy) = callbacks.delivered(SOON, &breaking, false) else { panic!("no copy") };
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!("no copy") };
     assert_eq!(copy.address, address(66));
-    assert_eq!(callbacks.delivered(SOON, &copy, true), Delivered::Done);
+    assert_eq!(callbacks.delivered(&copy, true), Delivered::Done);
     let connection = u64::from(address(1).port()) << 32 | at(1).0 >> 30;
     let mut arrival = callbacks.arrive(at(3), address(1), connection, true);
     if let Arrival::First(Task::Probe(probe)) = &arrival {
@@ -269,7 +269,7 @@ fn a_client_that_has_moved_is_not_waited_for() {
     let (new, probed) = enter_as(&mut callbacks, at(2), address(2), said(1, &[]), false);
     assert!(probed);
     promise(&mut callbacks, new, 3);
-    let deliveries = callbacks.break_files(SOON, &[fid(2), fid(3)], None);
+    let deliveries = callbacks.break_files(&[fid(2), fid(3)], None);
     let addresses: Vec<SocketAddr> = deliveries.iter().map(|delivery| delivery.address).collect();
     assert_eq!(addresses, [address(2), address(2)], "what it was promised elsewhere goes to where it is");
     assert!(callbacks.shared_uuids().is_empty());
@@ -285,12 +285,12 @@ fn a_dead_interface_costs_one_silence() {
     }
     enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
     assert!(callbacks.shared_uuids().is_empty(), "they name each other");
-    let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
     assert_eq!(breaking.address, address(1));
-    let Delivered::Retry(copy) = callbacks.delivered(SOON, &breaking, false) else { panic!("no copy") };
-    assert_eq!((copy.address, copy.check), (address(2), Check::Unneeded));
-    assert_eq!(callbacks.delivered(SOON, &copy, true), Delivered::Done);
-    let second: Vec<Delivery> = callbacks.break_files(SOON, &[fid(4)], None);
+    let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!("no copy") };
+    assert_eq!((copy.address, callbacks.check(SOON, &copy)), (address(2), Check::Unneeded));
+    assert_eq!(callbacks.delivered(&copy, true), Delivered::Done);
+    let second: Vec<Delivery> = callbacks.break_files(&[fid(4)], None);
     assert_eq!(second.iter().map(|delivery| delivery.address).collect::<Vec<_>>(), [address(2)]);
 }
 
@@ -300,16 +300,12 @@ fn an_interface_that_never_called_is_probed_first() {
     let interfaces = [address(1), address(77), SocketAddr::from(([127, 0, 0, 1], 7001))];
     let (host, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &interfaces), true);
     promise(&mut callbacks, host, 2);
-    let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
-    let Delivered::Retry(copy) = callbacks.delivered(SOON, &breaking, false) else { panic!("no copy") };
-    assert_eq!((copy.address, copy.check), (address(77), Check::Before));
-    assert_eq!(
-        callbacks.delivered(SOON, &copy, false),
-        Delivered::Delayed,
-        "and no other, loopback least of all"
-    );
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!("no copy") };
+    assert_eq!((copy.address, callbacks.check(SOON, &copy)), (address(77), Check::Before));
+    assert_eq!(callbacks.delivered(&copy, false), Delivered::Delayed, "and no other, loopback least of all");
     promise(&mut callbacks, host, 3);
-    assert!(callbacks.break_files(SOON, &[fid(3)], None).is_empty(), "a silent interface is not tried again");
+    assert!(callbacks.break_files(&[fid(3)], None).is_empty(), "a silent interface is not tried again");
 }
 
 #[test]
@@ -320,12 +316,12 @@ fn clones_are_notified_and_reported() {
     for clone in [one, two] {
         promise(&mut callbacks, clone, 2);
     }
-    let deliveries = callbacks.break_files(SOON, &[fid(2)], None);
+    let deliveries = callbacks.break_files(&[fid(2)], None);
     let addresses: Vec<SocketAddr> = deliveries.iter().map(|delivery| delivery.address).collect();
     assert_eq!(addresses, [address(1), address(2)]);
     // One clone changes a file that the other has cached.
     promise(&mut callbacks, two, 3);
-    assert_eq!(callbacks.break_files(SOON, &[fid(3)], Some(one)).len(), 1);
+    assert_eq!(callbacks.break_files(&[fid(3)], Some(one)).len(), 1);
     let shared = callbacks.shared_uuids();
     assert_eq!((shared[0].uuid, shared[0].addresses), (HostUuid([5; 16]), [address(1), address(2)]));
     assert_eq!((callbacks.counters().uuid_conflicts, callbacks.counters().uuids_shared), (1, 1));
@@ -431,16 +427,16 @@ fn a_host_that_gets_a_message_is_identified_at_once() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let host = enter(&mut callbacks, 1);
     promise(&mut callbacks, host, 2);
-    let before = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
+    let before = callbacks.break_files(&[fid(2)], None).remove(0);
     assert_eq!(fall_silent(&mut callbacks, at(1), 2), Refusal::Busy);
     assert_eq!(callbacks.arrive(at(2), address(1), 3, true), Arrival::Refuse(Refusal::Busy));
-    assert_eq!(callbacks.delivered(SOON, &before, false), Delivered::Delayed);
+    assert_eq!(callbacks.delivered(&before, false), Delivered::Delayed);
     assert_eq!(callbacks.arrive(at(2), address(1), 3, true), Arrival::Refuse(Refusal::Busy));
     // The connection that is known leads to the break.
     let Arrival::First(Task::Deliver(missed)) = callbacks.arrive(at(3), address(1), 1, true) else {
         panic!()
     };
-    assert_eq!(callbacks.delivered(SOON, &missed, true), Delivered::Done);
+    assert_eq!(callbacks.delivered(&missed, true), Delivered::Done);
     assert!(asks(&mut callbacks, at(3), 3), "it lives");
 }
 
@@ -542,7 +538,7 @@ fn a_full_address_evicts_its_own_least_active_host() {
         panic!("a host with promises is told before it is dropped")
     };
     assert_eq!((reset.address, &reset.message), (port(1), &Message::Reset));
-    callbacks.delivered(SOON, &reset, true);
+    callbacks.delivered(&reset, true);
     let (_, _) = enter_as(&mut callbacks, at(301), port(3), said(3, &[]), true);
     let mut left: Vec<u16> = callbacks.hosts().map(|host| host.address.port()).collect();
     left.sort_unstable();
@@ -586,8 +582,8 @@ fn copies_go_first_to_addresses_that_the_client_named() {
         enter_as(&mut callbacks, at(u64::from(thief)), address(thief), claims, true);
     }
     promise(&mut callbacks, host, 2);
-    let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
-    let Delivered::Retry(copy) = callbacks.delivered(SOON, &breaking, false) else { panic!("no copy") };
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!("no copy") };
     assert!(matches!(copy.stand_in, Some(StandIn::Twin(..))));
     assert_eq!((copy.address, copy.stand_ins.len()), (address(2), 2));
 }

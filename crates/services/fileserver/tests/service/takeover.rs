@@ -238,6 +238,23 @@ fn an_unanswered_reset_of_a_removed_host_does_not_count() {
     next.server.send_resets(resets, &|address, is_reset| assert_eq!((address, is_reset), (home, false)));
 }
 
+/// Many silent hosts are waited for before hers.
+#[test]
+fn a_reset_that_is_sent_late_asks_who_is_there() {
+    let world = world();
+    let (next, ..) = next(&world);
+    let alice = next.client("alice", 1);
+    next.status(&alice, root()).unwrap();
+    let home = alice.caller.peer;
+    let resets = next.server.owe_resets(&[ListedHost { address: home, uuid: Some(HostUuid([1; 16])) }]);
+    next.clock.advance(120);
+    next.moved(&alice, "10.9.9.9:7001".parse().unwrap());
+    next.moved(&world.client("carol", 3), home);
+    world.heard();
+    next.server.send_resets(resets, &|address, is_reset| assert_eq!((address, is_reset), (home, false)));
+    assert_eq!(world.heard(), ["carol forgets all", "carol is probed"]);
+}
+
 /// A restarted server has its own list.
 #[test]
 fn an_old_client_is_reset_in_its_own_way() {

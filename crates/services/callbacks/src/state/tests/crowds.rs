@@ -35,18 +35,18 @@ fn many_ports_of_one_address_delay_no_change() {
         if !is_first {
             callbacks.need_reset(honest);
         }
-        let resets = callbacks.break_files(SOON, &[fid(9)], None);
+        let resets = callbacks.break_files(&[fid(9)], None);
         let reset = where_reset(&resets);
         assert_eq!(reset.len(), 9, "{reset:?}");
         assert!(reset.contains(&address(1)), "the others displace nobody");
         // The crowd does not answer.
         for delivery in &resets {
-            callbacks.delivered(SOON, delivery, delivery.address == address(1));
+            callbacks.delivered(delivery, delivery.address == address(1));
         }
-        assert!(callbacks.break_files(SOON, &[fid(9)], None).is_empty(), "they do not answer");
+        assert!(callbacks.break_files(&[fid(9)], None).is_empty(), "they do not answer");
         // Later it is the turn of others.
         callbacks.maintain(SOON);
-        assert_eq!(callbacks.break_files(SOON, &[fid(9)], None).len(), 8);
+        assert_eq!(callbacks.break_files(&[fid(9)], None).len(), 8);
     }
 }
 
@@ -58,7 +58,7 @@ fn resets_before_a_call(callbacks: &mut Callbacks, peer: SocketAddr) -> usize {
             Arrival::First(Task::Deliver(delivery)) => {
                 assert_eq!(delivery.message, Message::Reset);
                 resets += 1;
-                callbacks.delivered(at(3), &delivery, true);
+                callbacks.delivered(&delivery, true);
             }
             Arrival::First(Task::Probe(probe)) => _ = callbacks.probed(at(3), &probe, true),
             Arrival::Ready(_) => break,
@@ -97,15 +97,15 @@ fn a_host_beyond_the_limit_gets_its_breaks() {
     let host = enter(&mut callbacks, 1);
     promise(&mut callbacks, host, 2);
     callbacks.need_reset(host);
-    assert!(callbacks.break_files(SOON, &[fid(9)], None).is_empty(), "no other change waits for it");
-    let breaks = callbacks.break_files(SOON, &[fid(2)], None);
+    assert!(callbacks.break_files(&[fid(9)], None).is_empty(), "no other change waits for it");
+    let breaks = callbacks.break_files(&[fid(2)], None);
     assert!(
         matches!(&breaks[..], [one] if one.address == address(1) && one.stand_in.is_none()),
         "{breaks:?}"
     );
-    callbacks.delivered(SOON, &breaks[0], true);
+    callbacks.delivered(&breaks[0], true);
     // Without promises it is not dropped before its reset either.
-    let evicted = callbacks.evict(SOON, host);
+    let evicted = callbacks.evict(host);
     assert!(matches!(evicted, Some(Arrival::First(Task::Evict(reset))) if reset.message == Message::Reset));
 }
 
@@ -118,8 +118,8 @@ fn a_cleared_host_beyond_the_limit_is_reset() {
     promise(&mut callbacks, idle, 2);
     let resets: Vec<Delivery> = (4..8).flat_map(|vnode| promise(&mut callbacks, busy, vnode)).collect();
     assert_eq!(where_reset(&resets), [address(1)]);
-    assert!(callbacks.break_files(SOON, &[fid(100)], Some(busy)).is_empty());
-    assert_eq!(callbacks.delivered(SOON, &resets[0], true), Delivered::Done);
+    assert!(callbacks.break_files(&[fid(100)], Some(busy)).is_empty());
+    assert_eq!(callbacks.delivered(&resets[0], true), Delivered::Done);
     assert_eq!(callbacks.arrive(SOON, address(1), 1, true), Arrival::Ready(idle));
 }
 

@@ -32,9 +32,9 @@ fn enter_twice(callbacks: &mut Callbacks) -> [HostId; 2] {
 
 /// Reports a delivery as missed at the host's address, and its copies as received where `reached` says so.
 fn miss(callbacks: &mut Callbacks, delivery: &Delivery, reached: impl Fn(SocketAddr) -> bool) {
-    let mut outcome = callbacks.delivered(SOON, delivery, false);
+    let mut outcome = callbacks.delivered(delivery, false);
     while let Delivered::Retry(copy) = outcome {
-        outcome = callbacks.delivered(SOON, &copy, reached(copy.address));
+        outcome = callbacks.delivered(&copy, reached(copy.address));
     }
 }
 
@@ -47,11 +47,7 @@ fn a_client_that_lost_an_interface_is_reset() {
     assert!(matches!(same, Arrival::Ready(_)), "the same interfaces in another order");
     let arrival = identify_again(&mut callbacks, at(4), address(2), said(1, &[address(2), address(3)]));
     assert!(is_reset_of(&arrival, address(2)), "what it was promised at the lost one is void");
-    assert_eq!(
-        where_reset(&callbacks.break_files(SOON, &[fid(9)], None)),
-        [address(2)],
-        "no change goes before"
-    );
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(2)], "no change goes before");
 }
 
 /// The interface is lost again before the client calls from its other one, which was last identified without it.
@@ -66,12 +62,12 @@ fn a_new_interface_is_confirmed_by_the_others() {
     assert_eq!(asked, address(1));
     callbacks.twin_asked(at(2), twin, said(1, &both));
     let (gained, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
-    let resets = callbacks.break_files(SOON, &[fid(9)], None);
+    let resets = callbacks.break_files(&[fid(9)], None);
     assert_eq!(where_reset(&resets), [address(1)], "its interfaces have changed");
-    assert_eq!(callbacks.delivered(SOON, &resets[0], true), Delivered::Done);
+    assert_eq!(callbacks.delivered(&resets[0], true), Delivered::Done);
     promise(&mut callbacks, gained, 2);
     enter_as(&mut callbacks, at(3), address(2), said(7, &[]), true);
-    assert_eq!(where_reset(&callbacks.break_files(SOON, &[fid(9)], None)), [address(1)]);
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(1)]);
 }
 
 /// A client calls from a second address, and reports its first one. Returns the host there, which is to be asked, and its address.
@@ -127,7 +123,7 @@ fn a_client_that_gained_an_interface_is_reset() {
     let both = [address(1), address(2)];
     let (gained, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
     promise(&mut callbacks, gained, 2);
-    let lost = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
+    let lost = callbacks.break_files(&[fid(2)], None).remove(0);
     miss(&mut callbacks, &lost, |_| false);
     let arrival = identify_again(&mut callbacks, at(3), address(1), said(1, &both));
     let Arrival::First(Task::Deliver(reset)) = arrival else { panic!("{arrival:?}") };
@@ -140,14 +136,14 @@ fn a_silent_interface_remains_one_of_the_client() {
     let both = [address(1), address(2)];
     let (first, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &both), true);
     promise(&mut callbacks, first, 2);
-    let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
     miss(&mut callbacks, &breaking, |_| false);
     enter_as(&mut callbacks, at(2), address(1), said(1, &both), true);
     // The interface works again, is made promises, and loses its address to another client.
     let (second, _) = enter_as(&mut callbacks, at(3), address(2), said(1, &both), true);
     promise(&mut callbacks, second, 3);
     enter_as(&mut callbacks, at(4), address(2), said(7, &[]), true);
-    assert_eq!(where_reset(&callbacks.break_files(SOON, &[fid(9)], None)), [address(1)]);
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(1)]);
 }
 
 #[test]
@@ -158,8 +154,8 @@ fn a_client_that_comes_back_to_an_address_is_reset() {
     let (new, probed) = enter_as(&mut callbacks, at(2), address(2), said(1, &[]), false);
     assert!(probed && !callbacks.hosts[old].up);
     promise(&mut callbacks, new, 2);
-    let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
-    assert_eq!(callbacks.delivered(SOON, &breaking, false), Delivered::Delayed, "it is nowhere now");
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+    assert_eq!(callbacks.delivered(&breaking, false), Delivered::Delayed, "it is nowhere now");
     let arrival = callbacks.arrive(at(3), address(1), 1, true);
     assert!(is_reset_of(&arrival, address(1)), "{arrival:?}");
 }
@@ -179,7 +175,7 @@ fn an_impostor_does_not_hide_that_a_client_has_moved() {
                 probed.push(probe.address);
                 callbacks.probed(at(90), &probe, probe.address == address(66));
             }
-            Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(SOON, &delivery, true),
+            Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(&delivery, true),
             Arrival::Ready(moved) => break moved,
             other => panic!("{other:?}"),
         }
@@ -200,21 +196,21 @@ fn an_interface_that_stood_in_is_reset_at_a_loss() {
     for vnode in 2..5 {
         promise(&mut callbacks, host, vnode);
     }
-    let breaking = callbacks.break_files(SOON, &[fid(2)], None).remove(0);
+    let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
     miss(&mut callbacks, &breaking, |peer| peer == address(77));
     // The host has missed too much: its promise on the third file is dropped.
-    let deliveries = callbacks.break_files(SOON, &[fid(3)], None);
+    let deliveries = callbacks.break_files(&[fid(3)], None);
     assert!(!callbacks.holds(host, fid(4)));
     assert_eq!(where_reset(&deliveries), [address(77)]);
     let reset = deliveries.iter().find(|delivery| delivery.message == Message::Reset).unwrap();
-    assert_eq!(reset.check, Check::Before);
+    assert_eq!(callbacks.check(SOON, reset), Check::Before);
     assert_eq!(
-        where_reset(&callbacks.break_files(SOON, &[fid(9)], None)),
+        where_reset(&callbacks.break_files(&[fid(9)], None)),
         [address(77)],
         "until it has received it"
     );
-    callbacks.delivered(SOON, reset, true);
-    assert!(where_reset(&callbacks.break_files(SOON, &[fid(9)], None)).is_empty());
+    callbacks.delivered(reset, true);
+    assert!(where_reset(&callbacks.break_files(&[fid(9)], None)).is_empty());
 }
 
 /// The interface has received a message for one host of the client, and another host of it loses its promises.
@@ -227,10 +223,10 @@ fn an_interface_stands_in_for_all_hosts_of_its_client() {
     for host in hosts {
         promise(&mut callbacks, host, 2 + host.0 as u32);
     }
-    let breaking = callbacks.break_files(SOON, &[fid(2 + hosts[0].0 as u32)], None).remove(0);
+    let breaking = callbacks.break_files(&[fid(2 + hosts[0].0 as u32)], None).remove(0);
     miss(&mut callbacks, &breaking, |peer| peer == address(77));
     callbacks.drop_unnotified(hosts[1]);
-    assert_eq!(where_reset(&callbacks.break_files(SOON, &[fid(9)], None)), [address(77)]);
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(77)]);
 }
 
 /// Its host has been evicted, since it held nothing.
@@ -240,8 +236,8 @@ fn an_interface_that_has_called_is_reset_at_a_loss() {
     let [down, empty] = enter_twice(&mut callbacks);
     promise(&mut callbacks, down, 2);
     callbacks.mark_down(down);
-    assert!(callbacks.evict(SOON, empty).is_none() && callbacks.evict(SOON, down).is_none());
-    assert_eq!(where_reset(&callbacks.break_files(SOON, &[fid(2)], None)), [address(2)]);
+    assert!(callbacks.evict(empty).is_none() && callbacks.evict(down).is_none());
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(2)], None)), [address(2)]);
 }
 
 /// Another client would accept a message after the address has passed to it.
@@ -254,16 +250,17 @@ fn a_break_after_a_pause_asks_who_is_there() {
     }
     // No client calls meanwhile.
     let change = |callbacks: &mut Callbacks, second: u64, vnode: u32| {
-        callbacks.break_files(at(second), &[fid(vnode)], None).remove(0)
+        let delivery = callbacks.break_files(&[fid(vnode)], None).remove(0);
+        (callbacks.check(at(second), &delivery), delivery)
     };
-    assert_eq!(change(&mut callbacks, 120, 2).check, Check::Unneeded);
-    let probed = change(&mut callbacks, 121, 3);
-    assert_eq!((probed.check, probed.uuid), (Check::Before, Some(HostUuid([1; 16]))));
-    let Delivered::Retry(copy) = callbacks.delivered(at(121), &probed, false) else { panic!("no copy") };
+    assert_eq!(change(&mut callbacks, 120, 2).0, Check::Unneeded);
+    let (check, probed) = change(&mut callbacks, 121, 3);
+    assert_eq!((check, probed.uuid), (Check::Before, Some(HostUuid([1; 16]))));
+    let Delivered::Retry(copy) = callbacks.delivered(&probed, false) else { panic!("no copy") };
     let stand_in = Some(StandIn::Twin(twin, address(2)));
-    assert_eq!((copy.check, copy.stand_in), (Check::Unneeded, stand_in));
+    assert_eq!((callbacks.check(at(121), &copy), copy.stand_in), (Check::Unneeded, stand_in));
     assert!(!callbacks.hosts[idle].is_owed_nothing(), "it hears of the change when it comes back");
-    assert_eq!(change(&mut callbacks, 122, 4).check, Check::Before, "the other address is as old");
+    assert_eq!(change(&mut callbacks, 122, 4).0, Check::Before, "the other address is as old");
 }
 
 /// The time counts at which the volume server breaks promises, not that of the last call.
@@ -273,7 +270,8 @@ fn a_release_on_a_quiet_server_asks_who_is_there() {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let (host, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
         promise(&mut callbacks, host, 2);
-        assert_eq!(callbacks.break_volume(at(second), VolumeId(1)).remove(0).check, check);
+        let breaking = callbacks.break_volume(VolumeId(1)).remove(0);
+        assert_eq!(callbacks.check(at(second), &breaking), check);
     }
 }
 
@@ -284,10 +282,10 @@ fn a_copy_after_a_long_attempt_asks_who_is_there() {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let [host, _] = enter_twice(&mut callbacks);
         promise(&mut callbacks, host, 2);
-        let breaking = callbacks.break_files(at(118), &[fid(2)], None).remove(0);
-        assert_eq!(breaking.check, Check::Unneeded);
-        let Delivered::Retry(copy) = callbacks.delivered(at(second), &breaking, false) else { panic!() };
-        assert_eq!((copy.address, copy.check), (address(2), check));
+        let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
+        assert_eq!(callbacks.check(at(118), &breaking), Check::Unneeded);
+        let Delivered::Retry(copy) = callbacks.delivered(&breaking, false) else { panic!() };
+        assert_eq!((copy.address, callbacks.check(at(second), &copy)), (address(2), check));
     }
 }
 
@@ -311,7 +309,7 @@ fn asked_for(
                 callbacks.twin_asked(now, twin, others.clone());
             }
             Arrival::First(Task::Probe(probe)) => _ = callbacks.probed(now, &probe, true),
-            Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(SOON, &delivery, true),
+            Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(&delivery, true),
             Arrival::Ready(_) => return asked,
             other => panic!("{other:?}"),
         }
@@ -355,7 +353,7 @@ fn hosts_that_change_their_interfaces_delay_no_call() {
                     callbacks.identified(now, peer, connection, said(1, &[other]), false).unwrap();
                 }
                 Arrival::First(Task::Probe(probe)) => _ = callbacks.probed(now, &probe, true),
-                Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(SOON, &delivery, true),
+                Arrival::First(Task::Deliver(delivery)) => _ = callbacks.delivered(&delivery, true),
                 Arrival::Ready(_) => {}
                 other => panic!("{other:?}"),
             }

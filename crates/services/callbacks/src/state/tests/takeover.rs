@@ -29,18 +29,18 @@ fn hosts_of_an_earlier_owner_are_reset_before_their_calls() {
         Arrival::First(Task::Deliver(own)) => own,
         other => panic!("{other:?}"),
     };
-    assert_eq!((&own.message, callbacks.delivered(SOON, &own, true)), (&Message::Reset, Delivered::Done));
+    assert_eq!((&own.message, callbacks.delivered(&own, true)), (&Message::Reset, Delivered::Done));
     assert!(matches!(callbacks.arrive(Monotonic(30), address(2), 7, true), Arrival::Ready(_)));
     // Promises made since then stay.
     for (reset, reached) in resets.iter().zip([true, true, false]) {
         let expected = if reached { Delivered::Done } else { Delivered::Delayed };
-        assert_eq!(callbacks.delivered(SOON, reset, reached), expected);
+        assert_eq!(callbacks.delivered(reset, reached), expected);
     }
     assert!(!callbacks.holds(known, fid(2)), "it was made before");
     let holding = [1, 2, 3].map(|host| callbacks.may_hold(address(host)).unwrap());
     assert_eq!(holding, [false, false, true], "the last one is reset before its next call");
     assert_eq!((callbacks.counters().hosts_down, callbacks.counters().deliveries_under_way), (1, 0));
-    assert!(callbacks.break_files(SOON, &[fid(2)], None).is_empty(), "changes wait for no reset");
+    assert!(callbacks.break_files(&[fid(2)], None).is_empty(), "changes wait for no reset");
     promise(&mut callbacks, known, 3);
     assert_eq!(callbacks.may_hold(address(1)), Some(true));
 }
@@ -50,31 +50,33 @@ fn hosts_of_an_earlier_owner_are_reset_before_their_calls() {
 fn a_reset_that_another_client_accepts_does_not_count() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let reset = callbacks.owe_resets(at(1), [listed(1, 1)]).remove(0);
-    assert_eq!((reset.address, reset.check), (address(1), Check::After));
-    assert_eq!(callbacks.delivered(at(1), &reset, false), Delivered::Delayed);
+    assert_eq!((reset.address, callbacks.check(at(1), &reset)), (address(1), Check::After));
+    assert_eq!(callbacks.delivered(&reset, false), Delivered::Delayed);
     // The listed one comes back.
     let arrival = callbacks.arrive(at(2), address(1), 7, true);
     assert!(matches!(arrival, Arrival::First(Task::Identify { .. })));
     callbacks.identified(at(2), address(1), 7, said(1, &[]), false).unwrap();
     let Arrival::First(Task::Deliver(own)) = callbacks.arrive(at(2), address(1), 7, true) else { panic!() };
-    assert_eq!((own.message, own.check), (Message::Reset, Check::Unneeded));
+    assert_eq!((&own.message, callbacks.check(at(2), &own)), (&Message::Reset, Check::Unneeded));
 }
 
 #[test]
 fn a_listed_host_without_uuid_is_not_asked() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
-    assert_eq!(callbacks.owe_resets(at(1), [(address(1), None)]).remove(0).check, Check::Unneeded);
+    let reset = callbacks.owe_resets(at(1), [(address(1), None)]).remove(0);
+    assert_eq!(callbacks.check(at(1), &reset), Check::Unneeded);
 }
 
 /// The earlier owner has seen another client there than this server, before or after.
 #[test]
 fn whichever_client_is_at_a_listed_address_is_reset() {
-    for (second, check) in [(120, Check::Unneeded), (121, Check::After)] {
+    for (second, expected) in [(120, Check::Unneeded), (121, Check::After)] {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let (host, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
-        let resets = callbacks.owe_resets(at(second), [listed(1, 9)]);
-        let sent: Vec<_> = resets.iter().map(|reset| (reset.host, reset.uuid, reset.check)).collect();
-        assert_eq!(sent, [(host, Some(HostUuid([1; 16])), check)]);
+        let resets = callbacks.owe_resets(at(2), [listed(1, 9)]);
+        let check = |reset| callbacks.check(at(second), reset);
+        let sent: Vec<_> = resets.iter().map(|reset| (reset.host, reset.uuid, check(reset))).collect();
+        assert_eq!(sent, [(host, Some(HostUuid([1; 16])), expected)]);
         assert_eq!(callbacks.counters().hosts, 1);
     }
 }
@@ -84,8 +86,8 @@ fn whichever_client_is_at_a_listed_address_is_reset() {
 fn a_copy_to_a_listed_host_asks_who_is_there() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let resets = callbacks.owe_resets(at(1), [listed(1, 1), listed(2, 1)]);
-    let Delivered::Retry(copy) = callbacks.delivered(at(1), &resets[0], false) else { panic!("no copy") };
-    assert_eq!((copy.address, copy.check), (address(2), Check::Before));
+    let Delivered::Retry(copy) = callbacks.delivered(&resets[0], false) else { panic!("no copy") };
+    assert_eq!((copy.address, callbacks.check(at(1), &copy)), (address(2), Check::Before));
 }
 
 /// It was reset, has not called since, and its client has lost promises at another address.
@@ -93,12 +95,12 @@ fn a_copy_to_a_listed_host_asks_who_is_there() {
 fn a_listed_host_is_reset_at_a_loss() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let reset = callbacks.owe_resets(at(1), [listed(1, 1)]).remove(0);
-    assert_eq!(callbacks.delivered(at(1), &reset, true), Delivered::Done);
+    assert_eq!(callbacks.delivered(&reset, true), Delivered::Done);
     let both = [address(1), address(2)];
     let (host, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
     promise(&mut callbacks, host, 2);
     enter_as(&mut callbacks, at(3), address(2), said(7, &[]), true);
-    assert_eq!(where_reset(&callbacks.break_files(at(4), &[fid(9)], None)), [address(1)]);
+    assert_eq!(where_reset(&callbacks.break_files(&[fid(9)], None)), [address(1)]);
 }
 
 /// It was reset, and its client comes back from an address that it has lost.
@@ -107,7 +109,7 @@ fn a_listed_host_is_reset_after_calls_from_elsewhere() {
     for elsewhere in [false, true] {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let reset = callbacks.owe_resets(at(1), [listed(1, 1)]).remove(0);
-        assert_eq!(callbacks.delivered(at(1), &reset, true), Delivered::Done);
+        assert_eq!(callbacks.delivered(&reset, true), Delivered::Done);
         if elsewhere {
             let both = [address(1), address(2)];
             let (host, _) = enter_as(&mut callbacks, at(2), address(2), said(1, &both), true);
