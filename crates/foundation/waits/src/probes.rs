@@ -37,7 +37,7 @@ pub fn callback_break(clients: usize, ns: u64) {
     raw::callback_break(clients as u64, ns);
 }
 
-/// `callback__send`: this thread sends a callback break to a client and waits for the answer.
+/// `callback__send`: this thread sends a callback break to a client. It may send others before it waits for the answer.
 #[inline]
 pub fn callback_send(client: SocketAddr) {
     raw::callback_send(number_of(client.ip()), client.port());

@@ -203,7 +203,7 @@ impl World {
 
     /// Sends deliveries one after the other. Now and then one is sent so late that another client has its address by then.
     fn send_in_turn(&mut self, deliveries: Vec<Delivery>) {
-        for delivery in deliveries {
+        for delivery in self.callbacks.in_turn(deliveries) {
             if self.random.random_bool(0.05)
                 && let Some(there) = self.owner(delivery.address)
             {

@@ -17,7 +17,7 @@ pub struct FileServerConfig {
     pub callbacks: CallbackConfig,
     /// Maximum number of locked files.
     pub locks_max: usize,
-    /// Maximum number of hosts that one change notifies concurrently.
+    /// Maximum number of threads that notify the clients of one change. Each waits for several at a time.
     pub break_threads_max: usize,
     /// Maximum number of calls of each kind, verified and anonymous, that may wait at the same time while
     /// another call contacts their host.
@@ -31,8 +31,11 @@ pub struct FileServerConfig {
     /// How long to wait for a silent client that may hold promises of the last owner of a partition. Changes on it wait
     /// meanwhile.
     pub reset_patience: Duration,
-    /// Maximum number of such clients that are notified concurrently.
+    /// Maximum number of threads that notify such clients.
     pub reset_threads_max: usize,
+    /// How long clients are notified with the patience above. If some have not been notified then, since many are silent, these are
+    /// sent their messages many more at a time, and waited for `probe_patience`.
+    pub notifying_time_max: Duration,
     /// How long to wait for a silent client at an address that it may have lost.
     pub probe_patience: Duration,
     /// Approximate size in bytes of the pieces in which file data is sent.
@@ -54,6 +57,7 @@ impl Default for FileServerConfig {
             break_patience: Duration::from_secs(4),
             reset_patience: Duration::from_secs(3),
             reset_threads_max: 256,
+            notifying_time_max: Duration::from_secs(12),
             probe_patience: Duration::from_secs(2),
             piece_bytes: 256 * 1024,
         }

@@ -3,6 +3,8 @@
 //! [`Callbacks`] holds the state. This module adds the lock around it, makes the calls that it requests, and
 //! waits. Nothing is sent while the lock is held.
 
+mod delivering;
+
 use crate::config::FileServerConfig;
 use crate::environment::{CallbackNetwork, Clock, Reports};
 use crate::reports::ThreadReports;
@@ -11,13 +13,9 @@ use crate::waiting::WaitingCalls;
 use afs_idl::cb;
 use base::{AbortCode, Caller, Fid, HostUuid, Monotonic};
 use callbacks::{
-    Arrival, Asked, Callbacks, Check, Delivered, Delivery, Effort, HostId, Identification, Message, Probe,
-    Refusal, SharedUuid, Task,
+    Arrival, Asked, Callbacks, Delivery, Effort, HostId, Identification, Probe, Refusal, SharedUuid, Task,
 };
-use events::catalogue::CallbackSent;
-use events::parts::Part;
-use events::{Event, LINES};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +37,8 @@ pub(crate) struct Hosts {
     waiting: WaitingCalls,
     /// Number of takeovers whose resets have not all been tried.
     takeovers: Arc<AtomicUsize>,
+    /// Number of messages to clients that are waited for, without those that one call waits for.
+    under_way: AtomicUsize,
     network: Arc<dyn CallbackNetwork>,
     clock: Arc<dyn Clock>,
     config: Arc<FileServerConfig>,
@@ -89,6 +89,7 @@ impl Hosts {
             reports: Arc::new(ThreadReports::default()),
             waiting: WaitingCalls::new(config.waiting_calls_max),
             takeovers: Arc::default(),
+            under_way: AtomicUsize::new(0),
             network,
             clock,
             config,
@@ -260,107 +261,6 @@ impl Hosts {
         Identification { uuid, addresses, capabilities }
     }
 
-    /// Sends one message, also to other addresses of the host if necessary. Returns whether it was received: if not, the host was
-    /// removed meanwhile.
-    ///
-    /// # Errors
-    /// The code of the last attempt, if the host has still not received it.
-    fn send(&self, mut delivery: Delivery, patience: Duration) -> Result<bool, AbortCode> {
-        loop {
-            let begun = LINES.wants(Event::Callback).then(|| self.clock.monotonic());
-            waits::probes::callback_send(delivery.address);
-            let sent = self.call(&delivery, patience);
-            if let Err(code) = sent {
-                tracing::info!(address = %delivery.address, %code, "a client was not reached; it will be \
-                    notified later");
-            }
-            let delivered = self.state.lock().delivered(&delivery, sent.is_ok());
-            self.reports.report();
-            let outcome = outcome(&delivered);
-            waits::probes::callback_end(delivery.address, outcome.unwrap_or("elsewhere"));
-            if let (Some(begun), Some(outcome)) = (begun, outcome) {
-                self.leave_line(&delivery, outcome, begun);
-            }
-            match delivered {
-                Delivered::Done => return Ok(true),
-                Delivered::Forgotten => return Ok(false),
-                Delivered::Retry(next) => delivery = *next,
-                Delivered::Delayed => return sent.map(|()| false),
-            }
-        }
-    }
-
-    /// Writes an event line about a message that was delivered or abandoned.
-    #[cold]
-    fn leave_line(&self, delivery: &Delivery, outcome: &'static str, begun: Monotonic) {
-        let time = u64::try_from(self.clock.monotonic().since(begun).as_nanos()).unwrap_or(u64::MAX);
-        LINES.log(&CallbackSent { client: delivery.address.to_string(), outcome, time }, Vec::new);
-    }
-
-    /// Checks that the client to which a message is addressed is there. At the host's own address it is waited for as long as
-    /// the message would be, and counts as there if it does not implement ProbeUuid.
-    fn check_recipient(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
-        let uuid = delivery.uuid.unwrap_or_default();
-        if !delivery.is_at_home() {
-            return self.answers_to(delivery.address, uuid, self.config.probe_patience);
-        }
-        match self.answers_to(delivery.address, uuid, patience) {
-            Err(AbortCode::RXGEN_OPCODE) => Ok(()),
-            answer => answer,
-        }
-    }
-
-    fn call(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
-        let check = self.state.lock().check(self.clock.monotonic(), delivery);
-        match check {
-            Check::Unneeded => self.transmit(delivery, patience),
-            Check::Before => {
-                self.check_recipient(delivery, patience)?;
-                self.transmit(delivery, patience)
-            }
-            Check::After => {
-                self.transmit(delivery, patience)?;
-                self.check_recipient(delivery, patience)
-            }
-        }
-    }
-
-    /// Sends a message to whichever client is at its address.
-    fn transmit(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
-        let connection = self.network.connection(delivery.address, patience);
-        match (&delivery.message, delivery.uuid) {
-            (Message::Break(fids), _) => {
-                let fids = fids.iter().map(|&fid| fid.into()).collect();
-                cb::call_back(&*connection, &cb::CallBackRequest { fids, call_backs: Vec::new() }).map(drop)
-            }
-            (Message::Reset, Some(_)) => {
-                let request = cb::InitCallBackState3Request { server_uuid: self.config.uuid };
-                cb::init_call_back_state3(&*connection, &request).map(drop)
-            }
-            (Message::Reset, None) => {
-                cb::init_call_back_state(&*connection, &cb::InitCallBackStateRequest).map(drop)
-            }
-        }
-    }
-
-    /// Sends messages to several hosts concurrently. Returns when each was delivered or abandoned.
-    pub(crate) fn send_all(&self, deliveries: Vec<Delivery>) {
-        if deliveries.is_empty() {
-            return;
-        }
-        let (span, begun, clients) = (waits::enter(Part::Callback), self.clock.monotonic(), deliveries.len());
-        self.send_to_several(deliveries);
-        let time = self.clock.monotonic().since(begun);
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        waits::probes::callback_break(clients, ns);
-        span.leave(ns);
-    }
-
-    fn send_to_several(&self, deliveries: Vec<Delivery>) {
-        let send = |delivery| _ = self.send(delivery, self.config.break_patience);
-        each(deliveries, self.config.break_threads_max, send);
-    }
-
     /// Requires resets of hosts that may hold promises of an earlier owner of a partition.
     pub(crate) fn owe_resets(
         &self,
@@ -369,17 +269,6 @@ impl Hosts {
         let takeover = Takeover::begin(&self.takeovers);
         let resets = self.state.lock().owe_resets(self.clock.monotonic(), hosts);
         OwedResets { resets, takeover }
-    }
-
-    /// Sends the resets, each within `reset_patience`. Calls `done` for each with whether it has reached its host.
-    pub(crate) fn send_resets(&self, owed: OwedResets, done: &(dyn Fn(SocketAddr, bool) + Sync)) {
-        let send = |reset: Delivery| {
-            let address = reset.address;
-            done(address, self.send(reset, self.config.reset_patience) == Ok(true));
-        };
-        each(owed.resets, self.config.reset_threads_max, send);
-        drop(owed.takeover);
-        self.reports.report();
     }
 
     /// Waits until no resets are owed that have not been tried.
@@ -423,37 +312,6 @@ fn failed(code: AbortCode) -> Asked {
 /// Returns how to refuse a call whose host has not received a message, with this code.
 fn refusal(code: AbortCode) -> Refusal {
     if is_inconclusive(code) { Refusal::Busy } else { Refusal::Unreachable }
-}
-
-/// Does something with each delivery, on up to `threads_max` threads.
-fn each(deliveries: Vec<Delivery>, threads_max: usize, act: impl Fn(Delivery) + Sync) {
-    let threads = deliveries.len().min(threads_max);
-    if threads <= 1 {
-        return deliveries.into_iter().for_each(act);
-    }
-    let queue = Mutex::new(deliveries.into_iter());
-    let work = || {
-        loop {
-            let next = queue.lock().next();
-            let Some(delivery) = next else { break };
-            act(delivery);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(work);
-        }
-        work();
-    });
-}
-
-/// Returns the name of a message's outcome, or `None` if it goes to another address next.
-fn outcome(delivered: &Delivered) -> Option<&'static str> {
-    match delivered {
-        Delivered::Done => Some("delivered"),
-        Delivered::Delayed | Delivered::Forgotten => Some("unanswered"),
-        Delivered::Retry(_) => None,
-    }
 }
 
 #[cfg(test)]

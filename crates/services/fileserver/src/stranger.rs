@@ -27,7 +27,11 @@ pub(crate) fn ask_and_reset(connection: &dyn ClientConnection, server_uuid: Host
     Said { who, was_reset }
 }
 
-fn begin(
+/// Sends a request.
+///
+/// # Errors
+/// The code with which the call has ended already.
+pub(crate) fn begin(
     connection: &dyn ClientConnection,
     opcode: u32,
     request: &impl Encode,

@@ -3,6 +3,7 @@
 use super::{Callbacks, whole};
 use crate::host::{HostId, Reached};
 use crate::message::{Check, Delivered, Delivery, Message, StandIn};
+use crate::origins::Origins;
 use crate::strays::Stray;
 use base::limits::BULK_FIDS_MAX;
 use base::{Fid, Monotonic, VnodeId, VolumeId};
@@ -99,6 +100,24 @@ impl Callbacks {
             sequence: self.sequence,
             exclusive: false,
         }
+    }
+
+    /// Returns deliveries in the order in which to send them: the first of each IP address (or /64 network of IPv6) before the second
+    /// of any, and recent callers first. So many silent hosts of one address hold up few others.
+    pub fn in_turn(&self, mut deliveries: Vec<Delivery>) -> Vec<Delivery> {
+        deliveries.sort_by_cached_key(|delivery| {
+            let host = self.by_address.get(&delivery.address).and_then(|id| self.hosts.get(*id));
+            Reverse(host.map(|host| host.last_call))
+        });
+        let mut origins = Origins::default();
+        let turn = |delivery: Delivery| {
+            let ip = delivery.address.ip();
+            origins.add(ip);
+            (origins.count(ip), delivery)
+        };
+        let mut turns: Vec<_> = deliveries.into_iter().map(turn).collect();
+        turns.sort_by_key(|(turn, _)| *turn);
+        turns.into_iter().map(|(_, delivery)| delivery).collect()
     }
 
     /// Returns when to check that the client with the delivery's UUID answers at its address (ProbeUuid). Messages name no

@@ -50,6 +50,21 @@ fn many_ports_of_one_address_delay_no_change() {
     }
 }
 
+/// They are sent at the same time as far as possible, and in this order otherwise.
+#[test]
+fn many_ports_of_one_address_take_turns_with_others() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let everyone = (0..CROWD).map(port).chain([address(1), address(2)]);
+    for (second, peer) in (1..).zip(everyone) {
+        let (host, _) = enter_as(&mut callbacks, at(second), peer, said(second as u8, &[]), true);
+        promise(&mut callbacks, host, 2);
+    }
+    let breaks = callbacks.break_files(&[fid(2)], None);
+    let order: Vec<_> = callbacks.in_turn(breaks).iter().map(|delivery| delivery.address).collect();
+    let recent_first = [address(2), address(1)].into_iter().chain((0..CROWD).rev().map(port));
+    assert_eq!(order, recent_first.collect::<Vec<_>>());
+}
+
 /// Calls from `peer` until the call is ready. Returns the number of resets that it has received first.
 fn resets_before_a_call(callbacks: &mut Callbacks, peer: SocketAddr) -> usize {
     let (mut resets, connection) = (0, u64::from(peer.port()) << 32);
