@@ -36,6 +36,8 @@ pub struct HostInfo {
     pub promises: usize,
     /// Number of breaks that the host has not received.
     pub delayed: usize,
+    /// Whether it must be reset and no change waits for that, because too many hosts of its IP address must be.
+    pub is_postponed: bool,
     /// Time of the host's last call.
     pub last_call: Monotonic,
 }

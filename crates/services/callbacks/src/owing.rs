@@ -21,7 +21,7 @@ impl Owing {
     /// Adds the host `id` at `ip`. Changes wait for at most `max` hosts of an address at a time. A host beyond the limit stays so
     /// until [`fill`](Self::fill): otherwise each change would wait for others of a crowd that does not answer.
     pub(crate) fn add(&mut self, ip: IpAddr, id: HostId, max: usize) {
-        if self.contains(id) || self.beyond.contains_key(&id) {
+        if self.contains(id) || self.is_beyond(id) {
             return;
         }
         if self.origins.count(ip) >= max {
@@ -49,6 +49,11 @@ impl Owing {
     /// Whether changes wait for this host.
     pub(crate) fn contains(&self, id: HostId) -> bool {
         self.hosts.contains_key(&id)
+    }
+
+    /// Whether a host must be reset that no change waits for.
+    pub(crate) fn is_beyond(&self, id: HostId) -> bool {
+        self.beyond.contains_key(&id)
     }
 
     /// Returns the hosts that changes wait for.

@@ -244,6 +244,7 @@ impl Callbacks {
             up: host.up,
             promises: self.promises.count_of(id),
             delayed: host.delayed.len(),
+            is_postponed: self.owing.is_beyond(id),
             last_call: host.last_call,
         })
     }
