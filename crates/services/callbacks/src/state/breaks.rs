@@ -1,7 +1,7 @@
 //! Changes that break promises, and the outcome of their messages.
 
 use super::{Callbacks, whole};
-use crate::host::{HostId, Reached};
+use crate::host::{Host, HostId, Reached};
 use crate::message::{Check, Delivered, Delivery, Message, StandIn};
 use crate::origins::Origins;
 use crate::strays::Stray;
@@ -205,7 +205,7 @@ impl Callbacks {
     /// Returns the same message for other addresses where the client of an unresponsive host may be, if there
     /// are any.
     fn redirect(&mut self, delivery: Delivery) -> Option<Delivery> {
-        let stand_ins = self.stand_ins(delivery.host);
+        let stand_ins = self.stand_ins(&delivery);
         let reported: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
         // Related hosts that get no copy must be reset instead.
         self.reset_kin(delivery.host, &reported, delivery.sequence);
@@ -215,14 +215,17 @@ impl Callbacks {
     /// Returns the addresses where the client of a host may also be: first hosts that it reported itself,
     /// then those that report it, then the most recent callers, then reported addresses that have never
     /// called.
-    fn stand_ins(&self, id: HostId) -> Vec<StandIn> {
-        let host = &self.hosts[id];
+    fn stand_ins(&self, delivery: &Delivery) -> Vec<StandIn> {
+        let (id, host) = (delivery.host, &self.hosts[delivery.host]);
         let order = |twin: &HostId| {
             let other = &self.hosts[*twin];
             let unnamed = !host.names(other.address.ip());
             (unnamed, !self.is_kin(*twin, host.address.ip()), Reverse(other.last_call))
         };
-        let mut twins: Vec<HostId> = self.twins_of(id).filter(|twin| self.hosts[*twin].up).collect();
+        // Its own reset after the takeover is under way.
+        let is_sent_own = |twin: &Host| delivery.for_anyone && twin.needs_reset == Some(delivery.sequence);
+        let may_be_there = |twin: &HostId| self.hosts[*twin].up && !is_sent_own(&self.hosts[*twin]);
+        let mut twins: Vec<HostId> = self.twins_of(id).filter(may_be_there).collect();
         twins.sort_by_key(order);
         let twins = twins.into_iter().map(|twin| StandIn::Twin(twin, self.hosts[twin].address));
         let reported = host.reported.iter().filter(|_| host.uuid.is_some());

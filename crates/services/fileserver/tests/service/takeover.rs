@@ -165,7 +165,11 @@ fn a_host_that_does_not_answer_is_owed_its_reset() {
     let (next, lease, listed) = next(&world);
     let resets = next.server.owe_resets(&listed);
     let done = Mutex::new(Vec::new());
+    next.network.patiences();
     next.server.send_resets(resets, &|address, is_reset| done.lock().push((address, is_reset)));
+    let called = next.network.patiences().into_iter().filter(|(address, _)| *address == carol.caller.peer);
+    let waits: Vec<_> = called.map(|(_, patience)| patience).collect();
+    assert_eq!(waits, [Duration::from_secs(3)], "she is not probed, too");
     let mut done = done.into_inner();
     done.sort_unstable();
     assert_eq!(done, [(alice.caller.peer, true), (carol.caller.peer, false)]);

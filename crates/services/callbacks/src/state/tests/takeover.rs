@@ -86,8 +86,21 @@ fn whichever_client_is_at_a_listed_address_is_reset() {
 fn a_copy_to_a_listed_host_asks_who_is_there() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let resets = callbacks.owe_resets(at(1), [listed(1, 1), listed(2, 1)]);
+    assert_eq!(callbacks.delivered(&resets[1], true), Delivered::Done);
     let Delivered::Retry(copy) = callbacks.delivered(&resets[0], false) else { panic!("no copy") };
     assert_eq!((copy.address, callbacks.check(at(1), &copy)), (address(2), Check::Before));
+}
+
+/// Neither address answers, and each is sent its own reset.
+#[test]
+fn no_copy_goes_to_a_host_whose_own_reset_is_under_way() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let resets = callbacks.owe_resets(at(1), [listed(1, 1), listed(2, 1)]);
+    for reset in &resets {
+        assert_eq!(callbacks.delivered(reset, false), Delivered::Delayed);
+    }
+    assert!(callbacks.break_files(&[fid(2)], None).is_empty(), "changes wait for no other reset");
+    assert!(callbacks.hosts().all(|host| !host.up && callbacks.may_hold(host.address) == Some(true)));
 }
 
 /// It was reset, has not called since, and its client has lost promises at another address.
