@@ -229,9 +229,12 @@ impl Node {
     /// A partition was removed from the cluster. It is known until it is closed here; then call [`closed_for_good`](Self::closed_for_good).
     pub(super) fn unlist(&self, partition: PartitionId) {
         let mut partitions = self.partitions.write();
-        if let Some(listed) = partitions.iter_mut().find(|listed| listed.id == partition) {
-            (listed.state, listed.is_closing) = (None, true);
-        }
+        let Some(listed) = partitions.iter_mut().find(|listed| listed.id == partition) else { return };
+        (listed.state, listed.is_closing) = (None, true);
+        let place = listed.name.clone();
+        drop(partitions);
+        // It is empty, however long its closing takes: a volume that is in no other partition does not exist.
+        self.members.disregard(&place);
     }
 
     /// A partition that was removed is closed here. It is forgotten, unless it was added again meanwhile: volumes may be in that one.

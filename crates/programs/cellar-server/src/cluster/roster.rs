@@ -401,6 +401,7 @@ pub(super) mod tests {
         until("it is being closed", || keeper.partitions.lock().is_empty());
         std::thread::sleep(Duration::from_secs(7));
         assert!(is_owned() && !roster.threads[&d].is_finished());
+        assert_eq!(node.members().partitions(), [roster.cluster.partition(b)], "no volume is there");
         drop(used);
         until("it is closed", || roster.threads[&d].is_finished());
         assert!(!is_owned());
@@ -434,6 +435,7 @@ pub(super) mod tests {
         roster.apply(&with(PartitionState::Adding), cluster::now());
         assert!(node.members().knows_all() && node.is_removed(d));
         assert!(node.place(d).is_some() && node.partition_ids() == [b], "no command is to add it yet");
+        assert_eq!(node.members().partitions().len(), 2, "volumes may be there");
         roster.apply(&with(PartitionState::Served), cluster::now());
         assert_eq!((node.takes_volumes(d), node.is_removed(d)), (Some(true), true));
 
