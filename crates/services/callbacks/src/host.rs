@@ -77,6 +77,8 @@ pub(crate) struct Host {
     /// probe.
     pub(crate) reported: Vec<Interface>,
     pub(crate) capabilities: u32,
+    /// Whether it is known only from the list of an earlier owner: its client has reported nothing yet.
+    pub(crate) is_listed: bool,
     pub(crate) up: bool,
     /// Set if the host must be reset, to the sequence number of the reason.
     pub(crate) needs_reset: Option<u64>,
@@ -111,6 +113,7 @@ impl Host {
             address,
             reported: Vec::new(),
             capabilities: 0,
+            is_listed: false,
             up: true,
             needs_reset: Some(sequence),
             delayed: BTreeMap::new(),
@@ -156,7 +159,7 @@ impl Host {
 
     /// Stores the data that a client reported about itself. Returns whether it reported other interfaces before.
     pub(crate) fn learn(&mut self, config: &CallbackConfig, said: &Identification) -> bool {
-        self.capabilities = said.capabilities;
+        (self.capabilities, self.is_listed) = (said.capabilities, false);
         let others = said.addresses.iter().filter(|other| **other != self.address && is_remote(other.ip()));
         let new: Vec<_> = others.take(config.addresses_max).map(|other| self.interface(*other)).collect();
         let old = std::mem::replace(&mut self.reported, new);

@@ -129,9 +129,9 @@ impl Callbacks {
     }
 
     /// Has the next host identify itself that a newcomer reports as its interface, but that has not reported the newcomer: its
-    /// last report may be older than the interface. Later the newcomer may be lost, and only that host can tell a client
-    /// that must be reset from an impostor. The outcome does not matter. Like a probe, it is done at most once per
-    /// `probe_interval`.
+    /// last report may be older than the interface, or it has reported nothing since it was listed by an earlier owner. Later the
+    /// newcomer may be lost, and only that host can tell a client that must be reset from an impostor. The outcome does not matter.
+    /// Like a probe, it is done at most once per `probe_interval`.
     fn ask_twin(&mut self, now: Monotonic, id: HostId) -> Option<Task> {
         let (host, ip) = (&self.hosts[id], self.hosts[id].address.ip());
         if host.checks >= ASKS_MAX {
@@ -139,8 +139,8 @@ impl Callbacks {
         }
         let is_one_sided = |twin: &HostId| {
             let other = &self.hosts[*twin];
-            let may_ask = other.up && !other.connections.is_empty() && self.is_due(now, other.asked);
-            may_ask && host.names(other.address.ip()) && !other.names(ip)
+            let may_ask = other.up && self.is_due(now, other.asked);
+            may_ask && (other.is_listed || host.names(other.address.ip()) && !other.names(ip))
         };
         let twins = self.twins_of(id).filter(is_one_sided);
         let twin = twins.min_by_key(|twin| Reverse(self.hosts[*twin].last_call))?;

@@ -61,8 +61,9 @@ impl Callbacks {
         let has_twins = self.twins_of(id).next().is_some();
         let host = self.hosts.get_mut(id).expect("the host exists");
         host.last_call = now;
+        let was_listed = host.is_listed;
         let have_changed = host.learn(&self.config, said);
-        let may_have_changed = if host.connections.is_empty() { has_twins } else { have_changed };
+        let may_have_changed = if was_listed { has_twins } else { have_changed };
         if !is_new && may_have_changed && said.uuid.is_some() {
             self.reset_returned(id);
         }
@@ -148,8 +149,10 @@ impl Callbacks {
         let owe = |(address, uuid): (SocketAddr, Option<HostUuid>)| {
             let known = self.by_address.get(&address).copied();
             let id = known.unwrap_or_else(|| self.place(now, address, uuid).0);
+            let host = self.host_mut(id);
+            host.is_listed |= known.is_none();
             // Not `need_reset`: changes of other volumes need not wait for this.
-            self.host_mut(id).needs_reset = Some(sequence);
+            host.needs_reset = Some(sequence);
             Delivery { for_anyone: true, ..self.delivery(id, Message::Reset) }
         };
         hosts.into_iter().map(owe).collect()
@@ -219,10 +222,10 @@ impl Callbacks {
     }
 
     /// Whether `twin` may be the client of a host at `ip`. One that is known only from the list of an earlier owner has not
-    /// reported anything yet, and holds no promises that an impostor could take from it.
+    /// reported anything yet. It is asked when a newcomer has its UUID, so that no impostor has it reset again and again.
     pub(super) fn is_kin(&self, twin: HostId, ip: IpAddr) -> bool {
         let twin = &self.hosts[twin];
-        twin.address.ip() == ip || twin.names(ip) || twin.connections.is_empty()
+        twin.address.ip() == ip || twin.names(ip) || twin.is_listed
     }
 
     /// Requires a reset of host `id` for everything up to now. Changes that do not concern it wait for that, unless they wait for too

@@ -1,5 +1,6 @@
 //! Hosts that may hold promises of an earlier owner of a partition.
 
+use super::interfaces::asked_for;
 use super::*;
 
 fn listed(host: u8, uuid: u8) -> (SocketAddr, Option<HostUuid>) {
@@ -142,4 +143,27 @@ fn a_listed_host_is_reset_after_calls_from_elsewhere() {
             matches!(&arrival, Arrival::First(Task::Deliver(own)) if own.message == Message::Reset);
         assert_eq!((is_reset, matches!(arrival, Arrival::Ready(_))), (elsewhere, !elsewhere), "{arrival:?}");
     }
+}
+
+/// An impostor has the UUID of a listed client, obtains promises, and loses its host as often as it wants to.
+#[test]
+fn an_impostor_has_a_listed_host_reset_once() {
+    let mut callbacks = Callbacks::new(CallbackConfig::default());
+    let reset = callbacks.owe_resets(at(1), [listed(1, 1)]).remove(0);
+    assert_eq!(callbacks.delivered(&reset, true), Delivered::Done);
+    let client = said(1, &[address(1)]);
+    let (mut resets, mut asked) = (0, Vec::new());
+    for second in (2..200).step_by(2) {
+        let named = said(1, &[address(66), address(1)]);
+        asked.extend(asked_for(&mut callbacks, at(second), address(66), &named, &client));
+        let impostor = callbacks.by_address[&address(66)];
+        promise(&mut callbacks, impostor, 2);
+        asked.extend(asked_for(&mut callbacks, at(second + 1), address(66), &said(66, &[]), &client));
+        for delivery in callbacks.break_files(&[fid(9)], None) {
+            assert_eq!(delivery.address, address(1));
+            resets += 1;
+            callbacks.delivered(&delivery, true);
+        }
+    }
+    assert_eq!((resets, asked), (1, vec![address(1); 4]), "it is asked once a minute");
 }
