@@ -141,29 +141,36 @@ impl Hosts {
             }
             let count = batch.len();
             self.under_way.fetch_add(count, Ordering::Relaxed);
-            let retries = self.send_batch(batch, patience, course.done);
+            let retries = self.send_batch(batch, patience, course);
             self.under_way.fetch_sub(count, Ordering::Relaxed);
             course.queue.lock().extend(retries);
         }
     }
 
-    /// Sends messages, and waits for the answers. Returns what is to be sent to other addresses.
+    /// Sends messages, and waits for the answers. Returns what is to be sent to other addresses. A message through another node
+    /// is answered or given up before the next is sent, so that few of the batch may be sent in time: the others go back.
     fn send_batch(
         &self,
         batch: Vec<(SocketAddr, Delivery)>,
         patience: Duration,
-        done: &dyn Fn(SocketAddr, bool),
+        course: &Course<'_>,
     ) -> Vec<(SocketAddr, Delivery)> {
-        let begin = |(home, delivery)| (home, self.begin(delivery, patience));
-        let mut under_way: Vec<_> = batch.into_iter().map(begin).collect();
-        let mut retries = Vec::new();
+        let (since, mut batch) = (self.clock.monotonic(), batch.into_iter());
+        let (mut under_way, mut retries) = (Vec::new(), Vec::new());
+        for (home, delivery) in batch.by_ref() {
+            under_way.push((home, self.begin(delivery, patience)));
+            if self.clock.monotonic().since(since) >= patience {
+                break;
+            }
+        }
+        course.put_back(batch);
         while !under_way.is_empty() {
             let mut next = Vec::new();
             for (home, sent) in under_way {
                 match self.follow(sent) {
                     Answered::Next(sent) => next.push((home, sent)),
                     Answered::Ended(Delivered::Retry(retry), _) => retries.push((home, *retry)),
-                    Answered::Ended(delivered, _) => done(home, delivered == Delivered::Done),
+                    Answered::Ended(delivered, _) => (course.done)(home, delivered == Delivered::Done),
                 }
             }
             under_way = next;
@@ -269,6 +276,12 @@ impl Course<'_> {
         let count = queue.len().div_ceil(self.threads).min(max);
         queue.drain(..count).collect()
     }
+
+    /// Puts deliveries back that were taken, and not sent.
+    fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = (SocketAddr, Delivery)>) {
+        let mut queue = self.queue.lock();
+        deliveries.rev().for_each(|delivery| queue.push_front(delivery));
+    }
 }
 
 /// Returns the name of a message's outcome, or `None` if it goes to another address next.
@@ -305,6 +318,8 @@ mod tests {
         told: Mutex<Vec<(SocketAddr, Duration)>>,
         under_way: AtomicU64,
         under_way_max: AtomicU64,
+        /// Whether a call waits for its answer before its request ends, as through another node.
+        is_through: bool,
     }
 
     struct Network(Arc<Clients>);
@@ -352,6 +367,20 @@ mod tests {
         }
     }
 
+    impl Call {
+        fn answer(&self) -> Result<(), AbortCode> {
+            let Some(at) = self.fails_at else { return Ok(()) };
+            self.clients.now.fetch_max(at.0, Ordering::SeqCst);
+            Err(AbortCode::RX_CALL_DEAD)
+        }
+    }
+
+    impl Drop for Call {
+        fn drop(&mut self) {
+            self.clients.under_way.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     impl CallStream for Call {
         fn read(&mut self, _: &mut [u8]) -> Result<usize, AbortCode> {
             Ok(0)
@@ -368,15 +397,19 @@ mod tests {
 
     impl ClientCall for Call {
         fn end_request(&mut self) -> Result<(), AbortCode> {
-            Ok(())
+            if self.clients.is_through { self.answer() } else { Ok(()) }
         }
 
         fn finish(self: Box<Self>) -> Result<(), AbortCode> {
-            self.clients.under_way.fetch_sub(1, Ordering::SeqCst);
-            let Some(at) = self.fails_at else { return Ok(()) };
-            self.clients.now.fetch_max(at.0, Ordering::SeqCst);
-            Err(AbortCode::RX_CALL_DEAD)
+            self.answer()
         }
+    }
+
+    /// Returns hosts that are notified by one thread.
+    fn hosts(clients: &Arc<Clients>) -> Hosts {
+        let network = Arc::new(Network(Arc::clone(clients)));
+        let config = FileServerConfig { break_threads_max: 1, ..FileServerConfig::default() };
+        Hosts::new(network.clone(), network, Arc::new(config))
     }
 
     fn file() -> base::Fid {
@@ -403,9 +436,7 @@ mod tests {
     fn many_silent_clients_delay_a_change_briefly() {
         let [elsewhere, beside] = [SocketAddr::from(([10, 0, 0, 1], 7001)), port(1)];
         let clients = Arc::new(Clients { honest: vec![elsewhere, beside], ..Clients::default() });
-        let network = Arc::new(Network(Arc::clone(&clients)));
-        let config = FileServerConfig { break_threads_max: 1, ..FileServerConfig::default() };
-        let hosts = Hosts::new(network.clone(), network, Arc::new(config));
+        let hosts = hosts(&clients);
         for (second, peer) in (1..).zip([elsewhere, beside].into_iter().chain((2..SILENT + 2).map(port))) {
             promise(&hosts, peer, second);
         }
@@ -431,13 +462,24 @@ mod tests {
     #[test]
     fn messages_under_way_are_limited_in_total() {
         let clients = Arc::new(Clients::default());
-        let network = Arc::new(Network(Arc::clone(&clients)));
-        let config = FileServerConfig { break_threads_max: 1, ..FileServerConfig::default() };
-        let hosts = Hosts::new(network.clone(), network, Arc::new(config));
+        let hosts = hosts(&clients);
         (1..4).for_each(|number| promise(&hosts, port(number), u64::from(number)));
         hosts.under_way.store(UNDER_WAY_MAX, Ordering::SeqCst);
         let breaks = hosts.state().break_files(&[file()], None);
         hosts.send_all(breaks);
         assert_eq!((clients.told.lock().len(), clients.under_way_max.load(Ordering::SeqCst)), (3, 1));
+    }
+
+    /// One message is waited for after the other there.
+    #[test]
+    fn clients_behind_other_nodes_are_waited_for_briefly_later() {
+        let clients = Arc::new(Clients { is_through: true, ..Clients::default() });
+        let hosts = hosts(&clients);
+        (1..11).for_each(|number| promise(&hosts, port(number), u64::from(number)));
+        let breaks = hosts.state().break_files(&[file()], None);
+        hosts.send_all(breaks);
+        // Three for four seconds each, and seven for two.
+        let took = Duration::from_nanos(clients.now.load(Ordering::SeqCst));
+        assert_eq!((clients.told.lock().len(), took), (10, Duration::from_secs(26)));
     }
 }
