@@ -88,6 +88,10 @@ pub fn open(address: &BucketAddress, access: &Access) -> Result<Arc<dyn ObjectSt
 }
 
 fn open_folder(address: &BucketAddress, path: &Path) -> Result<Arc<dyn ObjectStore>, OpenError> {
+    let found = path.metadata().map_err(|error| refused(address, format!("{}: {error}", path.display())))?;
+    if !found.is_dir() {
+        return Err(refused(address, format!("{} is no folder", path.display())));
+    }
     Ok(Arc::new(Folder::open(path).map_err(|error| refused(address, error))?))
 }
 
@@ -109,6 +113,8 @@ fn open_s3(_: &BucketAddress, _: &str, _: &Access) -> Result<Arc<dyn ObjectStore
 mod discreet;
 #[cfg(feature = "s3")]
 mod s3;
+#[cfg(feature = "s3")]
+mod wording;
 
 #[cfg(test)]
 mod tests {
@@ -123,7 +129,10 @@ mod tests {
         };
         open(folder.path()).unwrap();
         let refused = open(&folder.path().join("none")).unwrap_err().to_string();
-        assert!(refused.contains("/none"), "{refused}");
+        assert!(refused.ends_with("/none: No such file or directory (os error 2)"), "{refused}");
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let refused = open(&folder.path().join("file")).unwrap_err().to_string();
+        assert!(refused.ends_with("/file is no folder"), "{refused}");
     }
 
     #[test]

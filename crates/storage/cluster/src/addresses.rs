@@ -101,7 +101,8 @@ mod tests {
         let read = read_service_addresses(&bucket, "").unwrap_err();
         let written = replace_service_addresses(&bucket, "", &list(&[1])).unwrap_err();
         for error in [read, written] {
-            assert!(error.to_string().contains("the bucket does not answer"), "{error}");
+            assert!(error.to_string().contains("a request to the bucket failed"), "{error}");
+            assert!(std::error::Error::source(&error).is_none(), "it would be repeated in messages");
         }
         bucket.set_away(None);
         let own_conflict = Faults { own_conflict: 1000, ..Faults::default() };

@@ -51,13 +51,21 @@ pub(crate) async fn remove(
 }
 
 /// Returns the contents of an object that can be a record; `None` if there is no object, or it is too long.
+///
+/// # Errors
+/// `NotFound` if there is no such bucket.
 pub(crate) async fn read_record(bucket: &dyn ObjectStore, path: &Path) -> Result<Option<Vec<u8>>, Error> {
     match bucket.get(path).await {
         Ok(found) if found.meta.size > RECORD_BYTES_MAX as u64 => Ok(None),
         Ok(found) => Ok(Some(found.bytes().await?.to_vec())),
-        Err(Error::NotFound { .. }) => Ok(None),
+        Err(Error::NotFound { source, .. }) if !is_without_bucket(&source.to_string()) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether an error that an object was not found is not about the object.
+fn is_without_bucket(why: &str) -> bool {
+    why.contains("NoSuchBucket") || why.to_ascii_lowercase().contains("<html")
 }
 
 const NO_BUCKET: &str = "there is no such bucket, or something else answers at the endpoint";
@@ -65,7 +73,7 @@ const NO_BUCKET: &str = "there is no such bucket, or something else answers at t
 /// Returns the answer for an error that an object was not found. A membership ends if its object is gone, so the bucket itself must have
 /// said that of the object.
 fn not_found(why: &str) -> Answer {
-    if why.contains("NoSuchBucket") || why.to_ascii_lowercase().contains("<html") {
+    if is_without_bucket(why) {
         return Answer::Refused(format!("{NO_BUCKET}: {why}"));
     }
     Answer::Missing

@@ -40,9 +40,9 @@ pub struct Survey {
 /// A bucket that does not answer as it has to.
 #[derive(Debug, Error)]
 pub enum SurveyError {
-    /// A request failed.
-    #[error("the bucket does not answer: {0}")]
-    Bucket(#[from] Error),
+    /// A request failed. The error is not the source, since it is in the text.
+    #[error("a request to the bucket failed: {0}")]
+    Bucket(Error),
     /// There was no answer in time.
     #[error("the bucket does not answer within {LIMIT:?}")]
     Late,
@@ -62,7 +62,19 @@ pub enum SurveyError {
     },
     /// No runtime can be started.
     #[error("cannot start a runtime: {0}")]
-    Runtime(#[from] io::Error),
+    Runtime(io::Error),
+}
+
+impl From<Error> for SurveyError {
+    fn from(error: Error) -> SurveyError {
+        SurveyError::Bucket(error)
+    }
+}
+
+impl From<io::Error> for SurveyError {
+    fn from(error: io::Error) -> SurveyError {
+        SurveyError::Runtime(error)
+    }
 }
 
 /// Watches the leases below `folder` for some time, so that those that are renewed are seen, and reads the owners of
@@ -238,7 +250,7 @@ mod tests {
         let bucket = FaultyBucket::new(1, Faults::default());
         bucket.set_away(Some(Away::Failing));
         let error = survey(&bucket, "cell", &[], Duration::ZERO).unwrap_err().to_string();
-        assert!(error.contains("the bucket does not answer"), "{error}");
+        assert!(error.contains("a request to the bucket failed"), "{error}");
     }
 
     #[test]

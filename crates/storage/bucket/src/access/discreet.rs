@@ -2,7 +2,10 @@
 //!
 //! Servers of S3 describe a refused request in their answers, and `object_store` puts those into its errors: with the id
 //! of the key, what was signed, which contains a session token, the token itself, and the signature.
+//!
+//! The same failure has the same text each time, so that it can be logged once.
 
+use super::wording::plain;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -61,7 +64,7 @@ impl Discreet {
             self.key.refused();
         }
         let hidden = |source: Box<dyn std::error::Error + Send + Sync>| {
-            without_key(&crate::with_causes(&*source), &self.key.parts()).into()
+            plain(&without_key(&crate::with_causes(&*source), &self.key.parts())).into()
         };
         match error {
             Error::Generic { store, source } => Error::Generic { store, source: hidden(source) },

@@ -39,16 +39,31 @@ pub(super) struct Census {
     next_list: Instant,
     next_leases: Instant,
     threads: Vec<JoinHandle<()>>,
+    errors: Errors,
     /// What was last logged, so that it is logged once.
-    last_error: String,
     last_refusal: String,
+}
+
+/// The last error of each thing that is read, so that it is logged once.
+#[derive(Default)]
+struct Errors(BTreeMap<&'static str, String>);
+
+impl Errors {
+    /// Notes an error; returns whether it is another one than before of the same thing.
+    fn is_new(&mut self, what: &'static str, error: &str) -> bool {
+        self.0.insert(what, error.to_owned()).as_deref() != Some(error)
+    }
+
+    fn end(&mut self, what: &str) {
+        self.0.remove(what);
+    }
 }
 
 impl Census {
     pub(super) fn new(all: Arc<Addresses>, client: Arc<dyn ObjectStore>) -> Result<Census> {
         let folder = Folder::new(client, &all.folder)?;
         let plan = Plan::new(all.node.clone());
-        let (last_error, last_refusal) = Default::default();
+        let (errors, last_refusal) = Default::default();
         let next_list = Instant::now();
         Ok(Census {
             all,
@@ -58,7 +73,7 @@ impl Census {
             next_list,
             next_leases: next_list,
             threads: Vec::new(),
-            last_error,
+            errors,
             last_refusal,
         })
     }
@@ -150,23 +165,22 @@ impl Census {
         }
     }
 
-    /// Reads something from the bucket. An error is logged when it is another one than before.
+    /// Reads something from the bucket. An error is logged when it is another one than before of the same thing.
     fn read<T, E: std::error::Error + Send + Sync + 'static>(
         &mut self,
-        what: &str,
+        what: &'static str,
         request: impl AsyncFnOnce(&dyn ObjectStore, &str) -> Result<T, E>,
     ) -> Option<T> {
         let error = match self.folder.ask(PATIENCE, request) {
             Ok(found) => {
-                self.last_error.clear();
+                self.errors.end(what);
                 return Some(found);
             }
-            Err(error) => format!("cannot read {what}: {error}"),
+            Err(error) => error.to_string(),
         };
-        if error != self.last_error {
-            tracing::warn!("{error}");
+        if self.errors.is_new(what, &error) {
+            tracing::warn!("cannot read {what}: {error}");
         }
-        self.last_error = error;
         None
     }
 
@@ -270,5 +284,20 @@ impl Census {
 
     fn first_address(&self, node: &NodeName) -> Option<SocketAddr> {
         self.plan.lease(node).and_then(|lease: &NodeRecord| lease.addresses.first().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_new_once_for_each_thing() {
+        let mut errors = Errors::default();
+        assert!(errors.is_new("list", "refused") && errors.is_new("leases", "refused"));
+        assert!(!errors.is_new("list", "refused") && !errors.is_new("leases", "refused"));
+        assert!(errors.is_new("list", "late") && errors.is_new("list", "refused"));
+        errors.end("list");
+        assert!(errors.is_new("list", "refused") && !errors.is_new("leases", "refused"));
     }
 }
