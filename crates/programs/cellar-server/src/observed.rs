@@ -19,13 +19,22 @@ use fileserver::FileServer;
 use observe::{Observed, PERIOD, Recorder, Sheet, SlowCall, Snapshot, Table};
 use parking_lot::{Mutex, RwLock};
 use rx::{LaneStatistics, PeerCounters, PeerReport, RoundTrips, Server, ServerStatistics};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::bucket_meter::REQUESTS;
-use volume::{CacheReport, CacheStatistics, Condition, VolumeError, Volumes};
+use volume::{CacheReport, CacheStatistics, Condition, DeduplicationStatistics, VolumeError, Volumes};
+
+/// Figures that are read from the metadata of a partition.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    condition: Condition,
+    shared: DeduplicationStatistics,
+    scrubbed_bytes: u64,
+}
 
 /// The recorder of calls, and the sources of all other figures.
 pub struct Observatory {
@@ -36,6 +45,8 @@ pub struct Observatory {
     ports: Mutex<Vec<(&'static str, Weak<Server>)>>,
     /// Counters of all partitions, in order; nothing waits under the lock.
     meters: RwLock<Vec<(PartitionId, Meters)>>,
+    /// Guards what was read last of each partition.
+    known: Mutex<BTreeMap<PartitionId, Known>>,
     file_server: OnceLock<Weak<FileServer>>,
     node: OnceLock<Weak<Node>>,
     calls: OnceLock<Weak<Calls>>,
@@ -56,13 +67,14 @@ impl Observatory {
     ) -> Observatory {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let volumes = volumes.clone();
-        let (ports, file_server, node, calls) = Default::default();
+        let (ports, known, file_server, node, calls) = Default::default();
         Observatory {
             started,
             volumes,
             recorder: Arc::default(),
             ports,
             meters: RwLock::new(meters),
+            known,
             file_server,
             node,
             calls,
@@ -90,6 +102,7 @@ impl Observatory {
     #[cfg(feature = "bucket")]
     pub(crate) fn remove_partition(&self, id: PartitionId) {
         self.meters.write().retain(|(other, _)| *other != id);
+        self.known.lock().remove(&id);
     }
 
     /// Sets the node of a cluster, whose other nodes have the figures of their partitions; to be called once.
@@ -115,12 +128,7 @@ impl Observatory {
         let Ok(space) = self.volumes.space(id) else {
             return PartitionFigures { offline: 1, ..PartitionFigures::default() };
         };
-        let condition = self.volumes.condition(id).unwrap_or_else(|error| {
-            tracing::error!(partition = %id, %error, "cannot read damage reports");
-            Condition::default()
-        });
-        let shared = readable(id, "deduplication", self.volumes.deduplication(id));
-        let scrubbed = readable(id, "scrubbing", self.volumes.scrub_statistics(id));
+        let Known { condition, shared, scrubbed_bytes } = self.known(id);
         let chunks = self.volumes.chunk_store(id).ok();
         let (lent_objects, borrowed_objects) = chunks.as_ref().map_or((0, 0), |chunks| chunks.loans());
         let copies = chunks.and_then(|chunks| chunks.disk_cache_statistics()).unwrap_or_default();
@@ -131,7 +139,7 @@ impl Observatory {
             read_only: self.volumes.failure(id).is_ok_and(|failure| failure.is_some()).into(),
             damaged: condition.damaged,
             reclaiming: condition.reclaiming,
-            scrubbed: scrubbed.bytes_since_start,
+            scrubbed: scrubbed_bytes,
             copy_hits: copies.hits,
             copy_misses: copies.misses,
             copy_failures: copies.failures,
@@ -145,6 +153,23 @@ impl Observatory {
             deduplication_table: shared.row_bytes,
             deduplication_memory: shared.memory_bytes,
         }
+    }
+
+    /// Returns what is read from the metadata of a partition. While its bucket is away, that is what was read last: figures are
+    /// needed most then, and must not wait.
+    fn known(&self, id: PartitionId) -> Known {
+        if !self.volumes.may_read(id) {
+            return self.known.lock().get(&id).copied().unwrap_or_default();
+        }
+        let condition = self.volumes.condition(id).unwrap_or_else(|error| {
+            tracing::error!(partition = %id, %error, "cannot read damage reports");
+            Condition::default()
+        });
+        let shared = readable(id, "deduplication", self.volumes.deduplication(id));
+        let scrubbed = readable(id, "scrubbing", self.volumes.scrub_statistics(id));
+        let known = Known { condition, shared, scrubbed_bytes: scrubbed.bytes_since_start };
+        self.known.lock().insert(id, known);
+        known
     }
 
     /// Returns the recorder of calls.
@@ -471,6 +496,47 @@ fn worker_figures(statistics: &ServerStatistics) -> WorkerFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::handle;
+    use std::sync::atomic::Ordering::Relaxed;
+    use store::{MemoryEngine, Partition, PartitionConfig};
+    use volume::{Permit, VolumeOptions};
+
+    #[derive(Default)]
+    struct Lease(AtomicBool);
+
+    impl Permit for Lease {
+        fn may_answer(&self) -> bool {
+            self.0.load(Relaxed)
+        }
+
+        fn may_change(&self) -> bool {
+            self.may_answer()
+        }
+
+        fn has_ended(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn figures_are_those_read_last_while_a_bucket_is_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Arc::new(MemoryEngine::new());
+        let config = PartitionConfig { engine, maintenance: None, ..PartitionConfig::default() };
+        let partition = Arc::new(Partition::open(folder.path(), &config).unwrap());
+        let id = PartitionId::from_index(1).unwrap();
+        let volumes = Volumes::open(vec![handle(id, &partition)], VolumeOptions::default()).unwrap();
+        let (volumes, lease) = (Arc::new(volumes), Arc::<Lease>::default());
+        volumes.limit(id, lease.clone()).unwrap();
+        let observatory = Observatory::new(Vec::new(), &volumes, None, None);
+        let condition = Condition { damaged: 3, ..Condition::default() };
+        observatory.known.lock().insert(id, Known { condition, ..Known::default() });
+        assert_eq!(observatory.partition_figures(id).damaged, 3);
+        lease.0.store(true, Relaxed);
+        assert_eq!(observatory.partition_figures(id).damaged, 0, "it is read again");
+        lease.0.store(false, Relaxed);
+        assert_eq!(observatory.partition_figures(id).damaged, 0);
+    }
 
     #[test]
     fn round_trips_of_peers_have_percentiles() {

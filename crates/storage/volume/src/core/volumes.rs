@@ -9,7 +9,7 @@ use crate::core::homes::Homes;
 use crate::core::host_list::MayLeave;
 use crate::core::index::{Index, ToLoad};
 use crate::core::loader::{self, readers};
-use crate::core::permit::Permit;
+use crate::core::permit::{Permit, ReplyKind};
 use crate::core::replacement::{forget_snapshots, leave, leaving_job, put_job};
 use crate::core::shared::{Partition, Shared};
 use crate::core::usage;
@@ -86,6 +86,11 @@ impl Volumes {
     /// [`Commits::collect`]: crate::Commits::collect
     pub fn limit(&self, partition: PartitionId, permit: Arc<dyn Permit>) -> Result<(), VolumeError> {
         self.partition(partition)?.limit(permit)
+    }
+
+    /// Whether what is read from a partition may be shown now. Otherwise reading it waits, perhaps in vain.
+    pub fn may_read(&self, partition: PartitionId) -> bool {
+        self.partition(partition).is_ok_and(|home| home.may_reply(ReplyKind::Read))
     }
 
     /// Removes hosts that hold no promises from the durable lists; `may_leave` returns which. To be called every few

@@ -308,7 +308,12 @@ fn a_change_is_acknowledged_after_the_resets() {
         let lease = Arc::new(Lease::default());
         lease.is_valid.store(true, Relaxed);
         lease.is_resetting.store(true, Relaxed);
+        assert!(volumes.may_read(place(1)) && !volumes.may_read(place(2)));
         volumes.limit(place(1), lease.clone()).unwrap();
+        lease.is_valid.store(false, Relaxed);
+        assert!(!volumes.may_read(place(1)));
+        lease.is_valid.store(true, Relaxed);
+        assert!(volumes.may_read(place(1)));
         let (sent, ended) = channel();
         std::thread::scope(|scope| {
             let changed = change(&volumes, 8, b"file");
