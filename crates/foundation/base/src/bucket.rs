@@ -117,6 +117,22 @@ impl BucketAddress {
             .ok_or_else(|| BucketAddressError::Unknown(shown()))
     }
 
+    /// Returns the address of the place that this one is in; `None` for a whole bucket and for the folder `/` and those in it.
+    #[must_use]
+    pub fn above(&self) -> Option<BucketAddress> {
+        let (place, prefix) = match &self.place {
+            BucketPlace::Folder(path) => {
+                let above = path.parent().filter(|above| above.parent().is_some())?;
+                (BucketPlace::Folder(above.to_owned()), "")
+            }
+            BucketPlace::S3(_) if self.prefix.is_empty() => return None,
+            place @ BucketPlace::S3(_) => {
+                (place.clone(), self.prefix.rsplit_once('/').map_or("", |(above, _)| above))
+            }
+        };
+        Some(BucketAddress { place, prefix: prefix.to_owned() })
+    }
+
     /// Returns the folder, if it is one.
     pub fn folder(&self) -> Option<&Path> {
         match &self.place {
@@ -163,6 +179,22 @@ mod tests {
                 Err(BucketAddressError::Unknown(text.into())),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn each_place_is_in_one_above() {
+        let above =
+            |text: &str| text.parse::<BucketAddress>().unwrap().above().map(|above| above.to_string());
+        for (text, expected) in [
+            ("s3://x/cells/a", Some("s3://x/cells")),
+            ("s3://x/cells", Some("s3://x")),
+            ("s3://x", None),
+            ("file:///srv/bucket/b/", Some("file:///srv/bucket")),
+            ("file:///srv/bucket", Some("file:///srv")),
+            ("file:///srv", None),
+        ] {
+            assert_eq!(above(text).as_deref(), expected, "{text}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! Partitions in buckets. Each is opened on a thread of its own, since the bucket may be away, or another server may
 //! own the partition; until then, only its own volumes are offline.
 
+#[cfg(feature = "bucket")]
+mod around;
 mod keeping;
 #[cfg(feature = "bucket")]
 mod lease;
@@ -533,6 +535,8 @@ pub(crate) fn share_uuid(settings: &Settings, _: &AtomicBool) -> Result<()> {
     }
 }
 
+#[cfg(feature = "bucket")]
+pub use around::{Around, cluster_around};
 #[cfg(feature = "bucket")]
 pub use opening::{access, connect, inspect, rekey};
 #[cfg(feature = "bucket")]

@@ -1,9 +1,11 @@
 //! The lease that makes this server the owner of a partition in a bucket (docs/design/cluster.md).
 
 use super::Ownership;
+use super::around::refuse_cluster;
 use super::opening::connect;
 use super::resets::reset_name;
 use crate::cluster::Node;
+use crate::threads::wait;
 use anyhow::{Context, Result};
 use base::HostUuid;
 use cellar_config::BucketSettings;
@@ -20,6 +22,9 @@ use volume::{ListedHost, Permit};
 
 /// Interval at which a wait checks whether there is something new to log.
 const REPORT: Duration = Duration::from_secs(5);
+
+/// Interval at which a bucket that does not answer is asked again for clusters.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Who owns a partition: a member of its own, or the node of a cluster.
 pub(super) struct Holder<'a> {
@@ -90,7 +95,8 @@ impl Lease {
     /// Waits until this process owns the partition at an address; `None` soon after `ending` is set.
     ///
     /// # Errors
-    /// If the bucket's client cannot be set up, or the bucket refuses requests.
+    /// If the bucket's client cannot be set up, the bucket refuses requests, or the place belongs to a cluster of which this is no
+    /// node.
     pub(super) fn acquire(
         settings: &BucketSettings,
         holder: Holder<'_>,
@@ -99,6 +105,7 @@ impl Lease {
         let address = settings.address.to_string();
         let (place, partition) = settings.lease_place()?;
         let Holder { addresses, process_file, node } = holder;
+        let is_allowed = settings.leases.is_some() || refuse_cluster(settings)?;
         let member = if let Some(node) = node {
             Arc::clone(node.member())
         } else {
@@ -111,6 +118,9 @@ impl Lease {
             let member = Member::start(connect(&place)?, config).context("cannot wait for its lease")?;
             Arc::new(member)
         };
+        if !is_allowed && !wait_for_answer(settings, (&address, &partition), &member, ending)? {
+            return Ok(None);
+        }
         let Some(owner) = wait_for((&address, &partition), &member, node, ending)? else { return Ok(None) };
         tracing::info!(address, epoch = %owner.epoch(), "this server owns the partition");
         let tenure = Tenure::until(Instant::now());
@@ -174,6 +184,31 @@ fn follow(owner: &Owner, address: String, tenure: Tenure) {
             tenure.end();
         }
     });
+}
+
+/// Waits until the bucket says that the place belongs to no cluster, and logs why it does not answer. Returns false soon after `ending`
+/// is set.
+fn wait_for_answer(
+    settings: &BucketSettings,
+    (address, partition): (&str, &PartitionName),
+    member: &Member,
+    ending: &AtomicBool,
+) -> Result<bool> {
+    let (done, is_done) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || log_wait((address, "this server is on standby"), member, partition, &is_done));
+        let answer = loop {
+            if !wait(ending, INTERVAL) {
+                break Ok(false);
+            }
+            match refuse_cluster(settings) {
+                Ok(false) => {}
+                answer => break answer,
+            }
+        };
+        drop(done);
+        answer
+    })
 }
 
 /// Waits for the ownership. Returns `None` soon after `ending` is set. A node waits for its turn; when another node gets the
@@ -251,6 +286,7 @@ fn log_wait(
 mod tests {
     use super::*;
     use crate::buckets::until;
+    use cellar_config::SharedLeases;
 
     fn settings(folder: &std::path::Path) -> BucketSettings {
         BucketSettings::of(format!("file://{}", folder.display()).parse().unwrap())
@@ -275,6 +311,22 @@ mod tests {
             assert!(tenure.has_ended());
             drop(waiting.join().unwrap());
         });
+    }
+
+    #[test]
+    fn a_partition_of_a_cluster_is_left_to_its_nodes() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("b")).unwrap();
+        let (cluster, own) = (settings(folder.path()), settings(&folder.path().join("b")));
+        let record = cluster::ClusterRecord::new("example.org".parse().unwrap(), vec!["b".parse().unwrap()]);
+        cluster::create_cluster(&*connect(&cluster).unwrap(), "", &record.unwrap()).unwrap();
+        let refused =
+            Lease::acquire(&own, Holder::COMMAND, &AtomicBool::new(false)).err().unwrap().to_string();
+        assert!(refused.contains("belongs to the cluster of the cell example.org"), "{refused}");
+        assert!(!folder.path().join("b/owner").exists());
+        let leases = Some(SharedLeases { address: cluster.address, partition: "b".parse().unwrap() });
+        let node = BucketSettings { leases, ..own };
+        assert!(Lease::acquire(&node, Holder::COMMAND, &AtomicBool::new(false)).unwrap().is_some());
     }
 
     #[test]
