@@ -4,7 +4,7 @@ use crate::encryption::KeySource;
 use crate::partitions::{BucketSettings, PartitionSettings, Place, SharedLeases};
 use base::{BucketAddressError, PartitionId};
 use cluster_proto::{NODE_NAME_MAX, NodeName, PartitionName};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
 /// Name of the folder of the cell's databases, below the cluster's.
 const DATABASES: &str = "databases";
@@ -104,6 +104,11 @@ fn bucket_below(cluster: &BucketSettings, name: &str) -> Result<BucketSettings, 
     Ok(BucketSettings { address, leases, ..cluster.clone() })
 }
 
+/// Whether an address is one of this machine: calls can leave from it.
+pub fn is_of_this_machine(address: Ipv4Addr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
 /// Returns the name of this machine as that of a node: in lower case, with `-` for all that a node's name cannot
 /// have.
 pub fn host_node_name() -> NodeName {
@@ -121,6 +126,12 @@ fn node_name_of(host: &str) -> NodeName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_leave_from_own_addresses_only() {
+        assert!(is_of_this_machine(Ipv4Addr::LOCALHOST));
+        assert!(!is_of_this_machine(Ipv4Addr::new(192, 0, 2, 77)));
+    }
 
     #[test]
     fn every_host_name_gives_a_node() {

@@ -12,7 +12,7 @@ use crate::threads::wait;
 use adminserver::{GiveUpError, RemoveNodeError};
 use anyhow::{Context, Result};
 use base::{BucketAddress, PartitionId};
-use cellar_config::cluster::ClusterSettings;
+use cellar_config::cluster::{ClusterSettings, is_of_this_machine};
 use cellar_config::{PartitionSettings, Settings};
 use cluster::{
     CallKind, Epoch, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, PartitionState, Route,
@@ -110,6 +110,10 @@ impl Node {
         members.expect_changes();
         tracing::info!(node = %name, cluster = %cluster.bucket.address, address = %cluster.socket_address(),
             "joining the cluster");
+        if !is_of_this_machine(cluster.address) {
+            tracing::warn!(address = %cluster.address,
+                "this machine does not have the address at which other nodes are to call it (`cluster.address`)");
+        }
         Ok(Some(Arc::new(Node {
             name,
             member,

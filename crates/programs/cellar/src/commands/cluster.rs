@@ -107,6 +107,10 @@ pub struct Init {
     /// Keep the cell's databases on this server's disk, also if there are none yet.
     #[arg(long)]
     pub local_databases: bool,
+    /// Take what is in the partitions' folders of the bucket, from a cluster that was there. Without this option, a folder that is not
+    /// empty is refused.
+    #[arg(long)]
+    pub adopt: bool,
     /// Settings of the node.
     #[command(flatten)]
     pub node: NodeOptions,

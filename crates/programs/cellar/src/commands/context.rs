@@ -22,7 +22,7 @@ pub(super) const PACKAGED: &str = "/etc/cellar/cellar.toml";
 #[derive(Args, Clone)]
 pub struct Connect {
     /// Configuration of the server. By default, that of a running `cellar quickstart` in this folder, or
-    /// else OpenAFS's in /etc/openafs/server.
+    /// else OpenAFS's in /etc/openafs/server; for `cellar cluster`, /etc/cellar/cellar.toml if it exists.
     #[arg(long, global = true, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
     /// Make anonymous calls, without authenticating.

@@ -25,6 +25,7 @@ mod with {
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
     use tempfile::TempDir;
+    use tls_server::{Identity, TlsServer};
 
     fn bucket(folder: &TempDir) -> String {
         format!("file://{}", folder.path().display())
@@ -219,6 +220,64 @@ mod with {
         crate::support::soon("a lease", || member.has_lease().then_some(()));
         let error = refusal(&fresh(Place::new("")), &init);
         assert!(error.contains("already"), "{error}");
+    }
+
+    #[test]
+    fn places_of_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = bucket(&folder);
+        fresh(Place::new("")).run(&["cluster", "init", &at, "--partitions", "b"]);
+        let below = format!("{at}/b");
+        let error = refusal(&fresh(Place::new("")), &["cluster", "init", &below]);
+        let words = format!("{below} belongs to the cluster of the cell t.example in {at}");
+        assert!(error.contains(&words), "{error}");
+        let used = tempfile::tempdir().unwrap();
+        std::fs::create_dir(used.path().join("c")).unwrap();
+        std::fs::write(used.path().join("c/data"), "").unwrap();
+        let init = ["cluster", "init", &bucket(&used), "--partitions", "b,c"];
+        let place = fresh(Place::new(""));
+        let error = refusal(&place, &init);
+        assert!(error.contains("there is data in the folder c") && error.contains("--adopt"), "{error}");
+        place.run(&[&init[..], &["--adopt"]].concat());
+        let other = tempfile::tempdir().unwrap();
+        let partition = settings(&bucket(&other));
+        let config = MemberConfig::new("alone".parse().unwrap());
+        let member = Member::start(cellar_server::buckets::connect(&partition).unwrap(), config).unwrap();
+        drop(member.acquire(&"".parse().unwrap(), &AtomicBool::new(false)).unwrap());
+        let error = refusal(&fresh(Place::new("")), &["cluster", "init", &bucket(&other)]);
+        assert!(error.contains("is a partition of another server"), "{error}");
+    }
+
+    #[test]
+    fn a_bucket_that_does_not_exist_is_named() {
+        let (folder, server) = (tempfile::tempdir().unwrap(), TlsServer::start(Identity::Good));
+        let [key, ca] = ["key", "ca"].map(|name| folder.path().join(name));
+        let text = b"aws_access_key_id = AKIDAKID\naws_secret_access_key = s3cret\n";
+        cellar_config::files::replace(&key, text).unwrap();
+        std::fs::write(&ca, server.authority()).unwrap();
+        let endpoint = server.endpoint();
+        let reach = ["--endpoint", &endpoint, "--ca-file", ca.to_str().unwrap()];
+        let reach = [&reach[..], &["--credentials-file", key.to_str().unwrap()]].concat();
+        let join = [&["cluster", "join", "s3://b/p"][..], &reach].concat();
+        let place = fresh(Place::new(""));
+        for (code, words) in
+            [("NoSuchBucket", "404 Not Found: NoSuchBucket"), ("NoSuchKey", "there is no cluster in")]
+        {
+            server.always_answer("404 Not Found", &format!("<Error><Code>{code}</Code></Error>"));
+            let error = refusal(&place, &join);
+            assert!(error.contains(words) && error.lines().count() == 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = bucket(&folder);
+        let init = |address| ["cluster", "init", &at, "--partitions", "b", "--address", address];
+        let said = fresh(Place::new("")).run(&init("192.0.2.77"));
+        assert!(said.contains("this machine has no address 192.0.2.77"), "{said}");
+        let said = fresh(Place::new("")).run(&init("127.0.0.1"));
+        assert!(!said.contains("has no address"), "{said}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::Balance;
 use super::moving::{Found, Moved, sentence};
 use crate::commands::Context;
 use crate::output::{Format, line};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use base::PartitionId;
 use cluster::{NodeName, Transfer, balance};
 use cluster_proto::Owned;
@@ -37,6 +37,14 @@ impl Shares {
             nodes: found.takers().map(|seen| seen.record.node.clone()).collect(),
             isolated: found.isolated.clone(),
         }
+    }
+
+    /// Refuses a cluster whose nodes have all ended.
+    fn check(&self) -> Result<()> {
+        if self.nodes.is_empty() {
+            bail!("no node runs that takes partitions (`cellar cluster status`)");
+        }
+        Ok(())
     }
 
     fn moves(&self) -> Vec<Transfer<PartitionId>> {
@@ -88,6 +96,7 @@ impl Shares {
 pub(super) fn run(context: &Context, options: &Balance) -> Result<()> {
     let found = Found::new(context)?;
     let shares = Shares::of(&found);
+    shares.check()?;
     let moves = shares.moves();
     let described = shares.described(&moves);
     if moves.is_empty() {
@@ -137,6 +146,13 @@ mod tests {
             nodes: nodes.split_whitespace().map(|name| name.parse().unwrap()).collect(),
             isolated: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn nothing_is_balanced_while_no_node_runs() {
+        let refusal = shares(&[("a", "-")], "-", "").check().unwrap_err().to_string();
+        assert!(refusal.starts_with("no node runs"), "{refusal}");
+        assert!(shares(&[("a", "fs1")], "-", "fs1").check().is_ok());
     }
 
     #[test]

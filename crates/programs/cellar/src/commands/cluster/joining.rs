@@ -12,11 +12,11 @@ use crate::commands::owner_guard::OwnerGuard;
 use anyhow::{Context as _, Result, bail};
 use base::{BucketAddress, PartitionId};
 use bucket::probe::probe_once;
-use cellar_config::cluster::host_node_name;
+use cellar_config::cluster::{host_node_name, is_of_this_machine};
 use cellar_config::encryption::KeySource;
 use cellar_config::{BucketSettings, ClusterSettings, Role, Settings, files};
 use cellar_server::CopiedDatabases;
-use cellar_server::buckets::connect;
+use cellar_server::buckets::{Around, cluster_around, connect};
 use cluster::{ClusterRecord, NodeSeen, ServiceAddresses};
 use disk::beneath::Folder;
 use serde::Serialize;
@@ -150,6 +150,7 @@ pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
         ClusterRecord::new(plan.settings.cell.clone(), ids).context("a cluster needs a partition")?;
     let record = record.with_databases(fate.are_shared());
     refuse_existing(bucket, &record)?;
+    check_place(&plan, options.adopt)?;
     probe(bucket)?;
     make_folders(&plan)?;
     file.check_writable()?;
@@ -291,6 +292,46 @@ fn refuse_existing(bucket: &BucketSettings, record: &ClusterRecord) -> Result<()
     if is_unused { Ok(()) } else { Err(exists(bucket, &found)) }
 }
 
+/// Refuses a place that another cluster or a partition has, and folders with data unless they are to be adopted.
+fn check_place(plan: &Plan, adopt: bool) -> Result<()> {
+    let bucket = &plan.cluster.bucket;
+    let cannot_read = || format!("cannot read {}", described(bucket));
+    if let Some(Around { address, record }) = cluster_around(bucket).with_context(cannot_read)?
+        && address != bucket.address
+    {
+        bail!(
+            "{} belongs to the cluster of the cell {} in {address}; choose another place",
+            bucket.address,
+            record.cell
+        );
+    }
+    let place = [bucket.address.prefix().parse()?];
+    let owners = cluster::read_owners(&*connect(bucket)?, &place).with_context(cannot_read)?;
+    if owners.iter().any(|(_, owner)| owner.is_some()) {
+        bail!("{} is a partition of another server; choose another place", described(bucket));
+    }
+    for id in plan.settings.partitions.iter().map(|partition| partition.id).filter(|_| !adopt) {
+        check_vacant(&plan.cluster, id)?;
+    }
+    Ok(())
+}
+
+/// Refuses a partition whose folder has data.
+pub(super) fn check_vacant(cluster: &ClusterSettings, id: PartitionId) -> Result<()> {
+    let bucket = &cluster.bucket;
+    let vacant = cluster::is_vacant(&*connect(bucket)?, &cluster.partition(id))
+        .with_context(|| format!("cannot read {}", described(bucket)))?;
+    if !vacant {
+        bail!(
+            "there is data in the folder {} of {}, perhaps of a partition that was removed: --adopt takes it, with all volumes that \
+             may be there; or delete the folder",
+            id.letters(),
+            described(bucket)
+        );
+    }
+    Ok(())
+}
+
 fn exists(bucket: &BucketSettings, found: &ClusterRecord) -> anyhow::Error {
     anyhow::anyhow!(
         "there is a cluster in {} already, of the cell {} with the partitions {}; add this server to it with `cellar \
@@ -408,6 +449,13 @@ pub(super) fn done(
         lines.push(format!(
             "clients call {}; the server needs CAP_NET_ADMIN and CAP_NET_RAW to have them (docs/guide/cluster.md)",
             joined(service)
+        ));
+    }
+    if !is_of_this_machine(cluster.address) {
+        lines.push(format!(
+            "this machine has no address {}, at which the others are to call it: correct `address` in {}, unless it is translated",
+            cluster.address,
+            file.path.display()
         ));
     }
     lines.extend(next.iter().map(|step| format!("next, {step}")));

@@ -2,7 +2,7 @@
 
 use super::contents::Contents;
 use super::informing::Nodes;
-use super::joining::{ConfigFile, Plan, letters, make_folders};
+use super::joining::{ConfigFile, Plan, check_vacant, letters, make_folders};
 use super::place::{configured, described, leases, record};
 use super::section::{Added, with_partitions};
 use super::{AddPartitions, Partitions, PartitionsChange, RemovePartitions};
@@ -163,20 +163,8 @@ impl<'a> Scene<'a> {
 
     /// Refuses places with data, unless it is to be adopted or an earlier attempt to add the partition was interrupted.
     fn check_vacant(&self, new: &[PartitionId], adopt: bool) -> Result<()> {
-        let bucket = &self.cluster.bucket;
-        for id in new.iter().filter(|id| !adopt && self.record.state(**id).is_none()) {
-            let vacant = cluster::is_vacant(&*connect(bucket)?, &self.cluster.partition(*id))
-                .with_context(|| format!("cannot read {}", described(bucket)))?;
-            if !vacant {
-                bail!(
-                    "there is data in the folder {} of {}, perhaps of a partition that was removed: --adopt takes it, with all \
-                     volumes that may be there; or delete the folder",
-                    id.letters(),
-                    described(bucket)
-                );
-            }
-        }
-        Ok(())
+        let mut unknown = new.iter().filter(|id| !adopt && self.record.state(**id).is_none());
+        unknown.try_for_each(|id| check_vacant(&self.cluster, *id))
     }
 
     /// Notes of new partitions without data that they are new: a node that was down may have had others there. What an earlier attempt

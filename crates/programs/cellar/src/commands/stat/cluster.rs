@@ -184,7 +184,7 @@ fn parts(cluster: &ClusterFigures) -> Vec<(String, Option<String>, bool)> {
                 let count = histogram.count();
                 let [mean, p99, max] = [histogram.mean(), histogram.quantile(990), histogram.max()]
                     .map(|number| Show::Time.text(number));
-                let value = format!("{count}; mean {mean}, p99 {p99}, max {max}");
+                let value = format!("{}; mean {mean}, p99 {p99}, max {max}", Show::Count.text(count));
                 parts.push((name, (count > 0).then_some(value), grows));
             }
         }
@@ -235,6 +235,8 @@ mod tests {
             bucket[0].starts_with("10; mean 5.50 ms") && bucket[1].starts_with("7; mean 7.00 ms"),
             "{bucket:?}"
         );
+        let many = sample(1000, &[]).rows(None).iter().map(Row::cells).collect::<Vec<_>>();
+        assert!(many.iter().any(|row| row[0] == "bucket" && row[1].starts_with("1,000; ")), "{many:?}");
 
         let (whole, part) = (now.json(), news.json());
         assert_eq!((&whole["cluster"]["node"], &whole["cluster"]["forwarded"]), (&json!("fs1"), &json!(10)));
