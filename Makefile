@@ -4,7 +4,7 @@ CELL ?= cell
 # The profile of the program that `make interop` tests: that of the unit tests, which checks arithmetic, or `release`.
 PROFILE ?= dev
 # How many unit tests of a program run at a time. Those with servers mostly wait.
-TEST_THREADS ?= $(shell n=$$(nproc); [ $$n -gt 4 ] && echo $$n || echo 4)
+TEST_THREADS ?= $(shell n=$$(nproc); [ $$n -gt 8 ] && echo $$n || echo 8)
 
 .PHONY: help run test quick check unit interop libafs demo-cluster bench soak package release msrv deps deny fmt
 .DEFAULT_GOAL := run
