@@ -95,8 +95,8 @@ impl Lease {
     /// Waits until this process owns the partition at an address; `None` soon after `ending` is set.
     ///
     /// # Errors
-    /// If the bucket's client cannot be set up, the bucket refuses requests, or the place belongs to a cluster of which this is no
-    /// node.
+    /// If the bucket's client cannot be set up, the bucket refuses requests, or the place belongs to a cluster and this process is not
+    /// one of its nodes.
     pub(super) fn acquire(
         settings: &BucketSettings,
         holder: Holder<'_>,

@@ -1,4 +1,4 @@
-//! The words of errors of requests.
+//! Messages of failed requests.
 //!
 //! `object_store` describes each attempt with its duration and settings, and servers answer with XML that has the number of the
 //! request. What an administrator needs is the request, and what became of it.
@@ -6,14 +6,14 @@
 /// Addresses at which `object_store` asks for a key, when it was given none: the metadata services of machines and containers.
 const KEY_SERVICES: [&str; 2] = ["http://169.254.169.254/", "http://169.254.170.2/"];
 
-/// What that means for the administrator.
+/// The explanation for the administrator.
 const NO_KEY: &str = "there is no key for the bucket: no file with credentials is named, AWS_ACCESS_KEY_ID and \
     AWS_SECRET_ACCESS_KEY are not set, and the machine's metadata service gives none";
 
 /// How `object_store` introduces a request.
 const REQUEST: &str = "Error performing ";
 
-/// What says nothing beside the causes that follow.
+/// Phrases that add nothing to the causes after them.
 const EMPTY: [&str; 2] = ["HTTP error: ", "Server returned non-2xx status code: "];
 
 /// Returns the text of an error in words that are the same each time it happens.
